@@ -34,7 +34,7 @@ pub struct Evaluation<'a> {
     pub(crate) hpa: Hpa<'a>,
     pub(crate) plan: &'a Plan,
     pub(crate) settings: &'a Settings,
-    /// By the index of the metric in the spec.
+    /// The results, indexed like the metrics of the spec.
     pub(crate) results: Vec<Option<MetricResult>>,
     /// The first failure in the order of the spec: the index of the metric, and the failure with its complete text.
     pub(crate) first_failure: Option<(usize, MetricFailure)>,

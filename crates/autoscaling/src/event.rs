@@ -41,11 +41,11 @@ impl EventKind {
     }
 }
 
-/// upstream: the end of the message of a rescale's event.
+/// The ends of the messages of upstream's `SuccessfulRescale` events.
 pub(crate) const ABOVE_MAX: &str = "Current number of replicas above Spec.MaxReplicas";
 pub(crate) const BELOW_MIN: &str = "Current number of replicas below Spec.MinReplicas";
 pub(crate) const BELOW_TARGET: &str = "All metrics below target";
-/// Follows the name of a metric.
+/// The text after the name of a metric.
 pub(crate) const ABOVE_TARGET: &str = " above target";
 
 /// The reason of a rescale.
@@ -55,9 +55,9 @@ pub enum RescaleReason {
     AboveTarget,
     /// All metrics are below their targets.
     BelowTarget,
-    /// The count was above maxReplicas.
+    /// The count was above `maxReplicas`.
     AboveMax,
-    /// The count was below minReplicas.
+    /// The count was below `minReplicas`.
     BelowMin,
 }
 

@@ -7,41 +7,41 @@
 
 use serde::{Deserialize, Serialize};
 
-/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`.
+/// The error of upstream's `replica_calculator.go` if the selector matches no pod.
 pub(crate) const NO_PODS: &str = "no pods returned by selector while calculating replica count";
-/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`.
+/// The error of upstream's `replica_calculator.go` if no pod has a usable sample.
 pub(crate) const NO_SAMPLES: &str = "did not receive metrics for targeted pods (pods might be unready)";
-/// upstream: the start of the errors of `pkg/controller/podautoscaler/metrics/client.go` for empty lists.
+/// The start of the errors of upstream's `metrics/client.go` for an empty list.
 pub(crate) const NO_VALUES: &str = "no metrics returned";
-/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`, for a container without a request.
+/// The start of the error of upstream's `replica_calculator.go` for a container without a request.
 pub(crate) const MISSING_REQUEST: &str = "missing request for";
-/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`, for a pod without a request.
+/// The start of the error of upstream's `replica_calculator.go` for a pod without a request.
 pub(crate) const MISSING_POD_REQUEST: &str = "missing pod-level request for";
-/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`, for an absent container.
+/// A part of the error of upstream's `replica_calculator.go` for an absent container.
 pub(crate) const NO_CONTAINER: &str = "not found in Pod";
-/// upstream: `pkg/controller/podautoscaler/horizontal.go`.
+/// The start of the error of upstream's `horizontal.go` for an unknown type of metric.
 pub(crate) const UNKNOWN_METRIC_TYPE: &str = "unknown metric source type";
-/// upstream: `pkg/controller/podautoscaler/horizontal.go`, the start of the errors for metrics without a target.
+/// The start of the errors of upstream's `horizontal.go` for a metric without a target.
 const INVALID_METRIC: &str = "invalid ";
-/// apimachinery: `schema.ParseGroupVersion`.
+/// The start of the error of apimachinery's `schema.ParseGroupVersion`.
 const INVALID_GROUP_VERSION: &str = "unexpected GroupVersion string";
-/// apimachinery: `meta.NoKindMatchError`.
+/// The start of the text of apimachinery's `meta.NoKindMatchError`.
 const NO_MATCH: &str = "no matches for kind";
-/// apimachinery: `errors.NewNotFound`.
+/// The end of the text of apimachinery's `errors.NewNotFound`.
 const NOT_FOUND: &str = "not found";
-/// apimachinery: `errors.NewGenericServerResponse` for 404.
+/// A part of the text of apimachinery's `errors.NewGenericServerResponse` for 404.
 const NO_RESOURCE: &str = "could not find the requested resource";
-/// apimachinery: `errors.NewForbidden`.
+/// A part of the text of apimachinery's `errors.NewForbidden`.
 const FORBIDDEN: &str = "is forbidden";
-/// apimachinery: `errors.NewGenericServerResponse` for 503.
+/// A part of the text of apimachinery's `errors.NewGenericServerResponse` for 503.
 const UNAVAILABLE: &str = "currently unable to handle the request";
 /// Go's text of `syscall.ECONNREFUSED`, as in the errors of the API aggregator.
 const REFUSED: &str = "connection refused";
-/// custom-metrics-apiserver: `provider.NewMetricNotFoundError`.
+/// A part of the text of custom-metrics-apiserver's `provider.NewMetricNotFoundError`.
 const NO_METRIC: &str = "could not find the metric";
-/// k8s.io/metrics: `custom_metrics.NewAvailableAPIsGetter`.
+/// The error of `custom_metrics.NewAvailableAPIsGetter` in k8s.io/metrics for an absent group.
 const NO_CUSTOM_API: &str = "no custom metrics API (custom.metrics.k8s.io) registered";
-/// k8s.io/metrics: `custom_metrics.NewAvailableAPIsGetter`, for a group without a supported version.
+/// The error of `custom_metrics.NewAvailableAPIsGetter` in k8s.io/metrics for a group without a supported version.
 const NO_CUSTOM_VERSION: &str = "no known available metric versions found";
 
 /// The class of a failure to read a Scale.

@@ -32,9 +32,9 @@ pub struct Settings {
 /// The minor version of Kubernetes whose rules and texts apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
-    /// 1.36
+    /// Kubernetes 1.36.
     V1_36,
-    /// 1.37, the default.
+    /// Kubernetes 1.37, the default.
     #[default]
     V1_37,
 }

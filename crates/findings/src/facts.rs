@@ -10,7 +10,7 @@ use autoscaling::query::{Answer, Api, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use jiff::{SignedDuration, Timestamp};
-use policies::reading::SourceReading;
+use policies::steps::SourceReading;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Clock difference above which decisions use the server's clock. The difference is then reported.

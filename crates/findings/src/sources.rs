@@ -1,6 +1,6 @@
 //! Findings about the sources that a scaling policy names.
 
-use policies::reading::{NO_SOURCES, SourceReading};
+use policies::steps::{NO_SOURCES, SourceReading};
 
 use crate::{Facts, Finding, FindingId};
 

@@ -1,6 +1,6 @@
-//! Time and allocations of policies, in a sync and when they are parsed. Run with `cargo bench -p policies`.
+//! Time and allocations for policies: syncs, parsing and merging. Run with `cargo bench -p policies`.
 //!
-//! A sync reuses the rules of the previous sync while [`Rules::apply_at`] holds, and calls [`resolve`] at an edge.
+//! A sync reuses the rules of the previous sync while [`Rules::apply_at`] returns true. Otherwise it calls [`resolve`].
 
 #![allow(clippy::expect_used, reason = "literals in this file are valid")]
 
@@ -10,9 +10,9 @@ use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use divan::{AllocProfiler, Bencher, black_box};
 use jiff::Timestamp;
+use policies::bounds::settings;
 use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
-use policies::settings::settings;
 use policies::spec::{Level, MAX_ENTRIES, parse};
 
 #[global_allocator]
@@ -22,7 +22,7 @@ fn main() {
     divan::main();
 }
 
-/// Policies with rising cost.
+/// The names and the texts of policies, with rising cost.
 const POLICIES: [(&str, &str); 5] = [
     ("empty", "{}"),
     ("mode", "{mode: Paused, until: 2026-12-01T08:00:00Z}"),
@@ -42,8 +42,8 @@ const POLICIES: [(&str, &str); 5] = [
           guards: {pendingPods: {maximum: 20%}, rollout: HoldScaleUp, ownedPodsOnly: true, zeroMetrics: Hold, maxStep: {up: 100%}}}",
     ),
 ];
-/// The measured policies, including the largest ones: 100 daily schedules, and 100 schedules with times that are years
-/// apart.
+/// The names of all measured policies. The largest ones have 100 daily schedules, and 100 schedules with times that are
+/// years apart.
 const NAMES: [&str; 7] =
     ["empty", "mode", "interval", "recurring", "every-field", "hundred-daily", "hundred-rare"];
 
@@ -70,7 +70,7 @@ fn policy(name: &str) -> Arc<Policy> {
     Arc::new(Policy::merge(vec![source(&text(name), Level::Annotation)]))
 }
 
-/// A Monday, 13:00 in Berlin.
+/// A Monday at 13:00 in Berlin.
 fn now() -> Timestamp {
     "2026-11-23T12:00:00Z".parse().expect("a literal time")
 }
@@ -82,7 +82,7 @@ fn spec() -> Arc<Spec> {
     Arc::new(serde_json::from_value(spec).expect("a literal spec"))
 }
 
-/// The work of a sync for the rules: bounds and settings.
+/// Applies the bounds and the settings of the rules, as each sync does.
 fn apply(rules: &Rules, spec: &Arc<Spec>, flags: &Settings) -> usize {
     let (spec, steps) = rules.bounds.spec(spec);
     let settings = settings(&rules.policy.spec, flags);
@@ -90,7 +90,7 @@ fn apply(rules: &Rules, spec: &Arc<Spec>, flags: &Settings) -> usize {
     steps.len()
 }
 
-/// A sync with the rules of the previous sync.
+/// Measures a sync with the rules of the previous sync.
 #[divan::bench(args = NAMES)]
 fn sync_between_edges(bencher: Bencher<'_, '_>, name: &str) {
     let (spec, flags, rules) = (spec(), Settings::default(), Arc::new(resolve(&policy(name), now())));
@@ -101,21 +101,21 @@ fn sync_between_edges(bencher: Bencher<'_, '_>, name: &str) {
     });
 }
 
-/// A sync at an edge, or the first sync of a policy.
+/// Measures a sync that resolves the rules: the first sync of a policy, and a sync at an edge.
 #[divan::bench(args = NAMES)]
 fn sync_at_an_edge(bencher: Bencher<'_, '_>, name: &str) {
     let (spec, flags, policy) = (spec(), Settings::default(), policy(name));
     bencher.bench(|| apply(&Arc::new(resolve(black_box(&policy), black_box(now()))), &spec, &flags));
 }
 
-/// Parses the text of an annotation.
+/// Measures parsing the text of an annotation.
 #[divan::bench(args = NAMES)]
 fn read(bencher: Bencher<'_, '_>, name: &str) {
     let text = text(name);
     bencher.bench(|| parse(black_box(&text), Level::Annotation));
 }
 
-/// Merges an annotation, a ScalingPolicy and a ClusterScalingPolicy.
+/// Measures merging an annotation, a ScalingPolicy and a ClusterScalingPolicy.
 #[divan::bench(args = NAMES)]
 fn merge_three(bencher: Bencher<'_, '_>, name: &str) {
     let sources: Vec<Source> = [Level::Annotation, Level::Namespaced, Level::Cluster]

@@ -1,16 +1,20 @@
-//! Floors and ceilings of schedules: the highest floor and the lowest ceiling apply. A ceiling takes precedence over a
-//! floor, and the bounds of the HPA take precedence over both.
+//! The inputs of a decision that a policy replaces: the bounds of the HPA, and the settings of the controller.
+//!
+//! Of all active schedules, the highest floor and the lowest ceiling apply. A ceiling takes precedence over a floor, and
+//! the bounds of the HPA take precedence over the schedules.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::spec::Schedule;
+use crate::spec::{PolicySpec, Schedule};
 
-/// Floor and ceiling of the active schedules.
+/// The floor and the ceiling of the active schedules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ActiveBounds {
     /// The highest floor.
@@ -22,7 +26,7 @@ pub struct ActiveBounds {
 /// A bound of an active schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveBound {
-    /// The count.
+    /// `minReplicas` or `maxReplicas` of the schedule.
     pub replicas: i32,
     /// The name of the schedule.
     pub schedule: Arc<str>,
@@ -42,9 +46,9 @@ pub struct ScheduleStep {
     pub from: i32,
     /// The bound that applies.
     pub to: i32,
-    /// The bound of the schedule, if it differs from the bound that applies.
+    /// The bound of the schedule. `None` if it is equal to the bound that applies.
     pub requested: Option<i32>,
-    /// The end of the schedule.
+    /// The end of the schedule. `None` if it never ends.
     pub until: Option<Timestamp>,
 }
 
@@ -59,19 +63,19 @@ impl fmt::Display for ScheduleStep {
     }
 }
 
-/// The bounds of an HPA, after the bounds of the schedules are applied.
+/// The bounds that apply to an HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounded {
-    /// The lowest count.
+    /// The effective `minReplicas`.
     pub min: i32,
-    /// The highest count.
+    /// The effective `maxReplicas`.
     pub max: i32,
     /// The changes of the HPA's bounds.
     pub steps: Vec<ScheduleStep>,
 }
 
 impl ActiveBounds {
-    /// The bounds at a time, and the next time at which they may change.
+    /// Returns the bounds at a time, and the next time at which they may change.
     pub fn new(schedules: &[Schedule], now: Timestamp) -> (Self, Option<Timestamp>) {
         let mut bounds = Self::default();
         let mut edge = None::<Timestamp>;
@@ -86,8 +90,8 @@ impl ActiveBounds {
                 schedule: Arc::clone(&schedule.name),
                 until: phase.until,
             };
-            // Among equal bounds, the bound that lasts longest wins. The result therefore does not depend on the order
-            // of the schedules.
+            // Of equal bounds, the one with the latest end is used, and then the one with the first name. The order of
+            // the schedules does not matter.
             let rest = |bound: &ActiveBound| {
                 (bound.until.unwrap_or(Timestamp::MAX), std::cmp::Reverse(Arc::clone(&bound.schedule)))
             };
@@ -101,7 +105,7 @@ impl ActiveBounds {
         (bounds, edge)
     }
 
-    /// Applies the bounds within those of an HPA. An HPA with `min` above `max` keeps its bounds.
+    /// Applies the bounds within those of an HPA. Invalid bounds, with `min` above `max`, do not change.
     pub fn apply(&self, min: i32, max: i32) -> Bounded {
         let mut bounded = Bounded { min, max, steps: Vec::new() };
         if min > max {
@@ -132,7 +136,7 @@ impl ActiveBounds {
         bounded
     }
 
-    /// Applies the bounds of the schedules to the spec of an HPA. Returns the same spec if no bound changes.
+    /// Returns the spec of an HPA with the bounds applied, and the changes. Without a change, the spec is shared.
     pub fn spec(&self, spec: &Arc<Spec>) -> (Arc<Spec>, Vec<ScheduleStep>) {
         let min = spec.min_replicas.unwrap_or(1);
         let bounded = self.apply(min, spec.max_replicas);
@@ -145,19 +149,19 @@ impl ActiveBounds {
     }
 }
 
-/// The period that is searched for contradictions. It contains each edge of a yearly schedule.
+/// The period in which [`contradiction`] searches, which contains all edges of a yearly schedule.
 const SEARCHED: SignedDuration = SignedDuration::from_hours(366 * 24);
-/// Maximum number of edges to search. An hourly schedule reaches the maximum after three weeks.
+/// Maximum number of edges that [`contradiction`] searches. An hourly schedule reaches it after three weeks.
 const MAX_EDGES: usize = 1_000;
 
 /// A contradiction between schedules: the lowest ceiling is below the highest floor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
-    /// The first time of the contradiction since the start of the search.
+    /// The start of the contradiction, or of the search.
     pub at: Timestamp,
     /// The highest floor.
     pub floor: ActiveBound,
-    /// The lowest ceiling, which is below the floor.
+    /// The lowest ceiling.
     pub ceiling: ActiveBound,
 }
 
@@ -172,7 +176,7 @@ impl fmt::Display for Contradiction {
     }
 }
 
-/// The first contradiction of the schedules from `now` on, within a year and a thousand edges.
+/// Returns the first contradiction of the schedules within a year from `now`, or within a thousand edges.
 pub fn contradiction(schedules: &[Schedule], now: Timestamp) -> Option<Contradiction> {
     let (has_floor, has_ceiling) = (
         schedules.iter().any(|schedule| schedule.min_replicas.is_some()),
@@ -195,5 +199,31 @@ pub fn contradiction(schedules: &[Schedule], now: Timestamp) -> Option<Contradic
     None
 }
 
-#[cfg(test)]
-mod tests;
+/// Returns the settings of the controller, with the values that the policy sets. As over the flags, `behavior` of the HPA
+/// takes precedence over `tolerance` and `downscaleStabilizationSeconds`.
+pub fn settings(policy: &PolicySpec, settings: &Settings) -> Settings {
+    let seconds = |seconds: Option<u32>, default| {
+        seconds.map_or(default, |seconds| Duration::from_secs(seconds.into()))
+    };
+    Settings {
+        tolerance: policy.tolerance.unwrap_or(settings.tolerance),
+        downscale_stabilization: seconds(
+            policy.downscale_stabilization_seconds,
+            settings.downscale_stabilization,
+        ),
+        cpu_initialization_period: seconds(
+            policy.cpu_initialization_period_seconds,
+            settings.cpu_initialization_period,
+        ),
+        initial_readiness_delay: seconds(
+            policy.initial_readiness_delay_seconds,
+            settings.initial_readiness_delay,
+        ),
+        ..settings.clone()
+    }
+}
+
+/// The time from one sync to the next. `None` means the sync period of the controller.
+pub fn sync_period(policy: &PolicySpec) -> Option<Duration> {
+    policy.sync_period_seconds.map(|seconds| Duration::from_secs(seconds.into()))
+}

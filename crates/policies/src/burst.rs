@@ -1,7 +1,5 @@
-//! `burst`: a metric's proposal from a stable and a panic window of its load, as Knative's Autoscaler decides.
-//!
-//! The crate [`burst`] contains the rules. This module chooses the metric, converts its reading to a load, and keeps
-//! the windows between two syncs as a value.
+//! `burst`: the proposal of a metric from a stable and a panic window of its load, by the rules of Knative's Autoscaler in
+//! the crate [`burst`]. This module chooses the metric, and converts its reading to a load.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,23 +10,23 @@ use burst::{Autoscaler, Clamp, Limit, Mode, Settings};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::{MetricState, Outcome};
+use crate::history::{MetricState, Outcome};
 
-/// Milli-units per unit.
+/// The number of milli-units in a unit.
 const MILLI: f64 = 1000.0;
 
-/// `burst` of a policy. The defaults match Knative.
+/// `burst` of a policy. The defaults are those of Knative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BurstSpec {
-    /// `windowSeconds`: the panic window.
+    /// `windowSeconds`: the length of the panic window.
     pub window_seconds: u32,
-    /// `stableWindowSeconds`.
+    /// `stableWindowSeconds`: the length of the stable window.
     pub stable_window_seconds: u32,
-    /// `thresholdPercent`: the start of the panic mode, in percent of the ready pods.
+    /// `thresholdPercent`: the proposal of the panic window from which the panic mode starts, in percent of the ready pods.
     pub threshold_percent: u32,
-    /// `scaleDownDelaySeconds`.
+    /// `scaleDownDelaySeconds`: the time for which a higher proposal stays in effect.
     pub scale_down_delay_seconds: u32,
-    /// `activationReplicas`: the lowest count other than 0.
+    /// `activationReplicas`: the lowest proposal other than 0.
     pub activation_replicas: i32,
 }
 
@@ -47,7 +45,7 @@ impl Default for BurstSpec {
 }
 
 impl BurstSpec {
-    /// The settings for a metric with a target per pod.
+    /// The settings for a metric whose target per pod is `target` units.
     fn settings(&self, target: f64) -> Settings {
         Settings {
             target,
@@ -61,14 +59,14 @@ impl BurstSpec {
     }
 }
 
-/// The windows of one HPA. The process keeps them in memory between syncs. After a restart, an HPA with several ready
-/// pods starts in panic mode, as in Knative.
+/// The windows of one HPA, which the caller keeps in memory between syncs. As in Knative, an HPA with several ready pods
+/// starts in panic mode after a restart.
 #[derive(Debug, Clone)]
 pub struct BurstState {
-    /// The identity of the metric, as in the history.
+    /// [`MetricState::key`].
     metric: Arc<str>,
     autoscaler: Autoscaler,
-    /// The last sample: its second, and the load.
+    /// The second of the last sample, and its load.
     last: Option<(i64, f64)>,
 }
 
@@ -76,9 +74,9 @@ pub struct BurstState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BurstStep {
-    /// The metric.
+    /// The short name of the metric.
     pub metric: Arc<str>,
-    /// The target of each pod, in milli-units.
+    /// The target per pod, in milli-units.
     pub target_milli: i64,
     /// The number of ready pods.
     pub ready: i32,
@@ -86,35 +84,35 @@ pub struct BurstStep {
     pub stable: BurstWindow,
     /// The panic window.
     pub panic: BurstWindow,
-    /// The mode. Its times are in seconds since the Unix epoch.
+    /// Stable or panic mode, with times in seconds since the Unix epoch.
     pub mode: Mode,
     /// The rule that determined the proposal.
     pub limit: Limit,
     /// The proposal of the reference.
     pub reference: i32,
-    /// The proposal.
+    /// The proposal of `burst`.
     pub replicas: i32,
 }
 
-/// One window.
+/// The state of one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BurstWindow {
-    /// The average load over all pods, in milli-units.
+    /// The average over time of the load of all pods, in milli-units.
     pub average_milli: i64,
-    /// The seconds that the average covers.
+    /// The number of seconds that the average covers.
     pub seconds: u32,
-    /// The count that the window proposes.
+    /// The proposal of the window.
     pub replicas: i32,
 }
 
 impl BurstStep {
-    /// Whether the autoscaler is in panic mode.
+    /// Whether the mode is the panic mode.
     pub fn is_panic(&self) -> bool {
         matches!(self.mode, Mode::Panic { .. })
     }
 
-    /// The rule that determined the proposal, as text.
+    /// Prints [`Self::limit`].
     pub fn limit_text(&self) -> &'static str {
         match self.limit {
             Limit::Stable(Clamp::None) => "the stable window",
@@ -132,7 +130,7 @@ impl BurstStep {
     }
 }
 
-/// Prints no numbers that change with each sync, because the text is part of the condition.
+/// Prints the effect without numbers that change in each sync, because the text is part of a condition.
 impl fmt::Display for BurstStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let metric = &self.metric;
@@ -146,9 +144,9 @@ impl fmt::Display for BurstStep {
     }
 }
 
-/// Replaces the proposal of the first metric that has a value and a target of type AverageValue. `earlier` contains the
-/// windows after the previous sync, and `ready` is the number of ready pods. Returns the windows after this sync, and
-/// the effect. A metric without a value in this sync stays failed.
+/// Replaces the proposal of the first metric that has a value, and a target per pod. `earlier` contains the windows after
+/// the previous sync, and `ready` is the number of ready pods. Returns the windows after this sync, and the effect. Failed
+/// metrics do not change.
 pub(crate) fn apply(
     spec: &BurstSpec,
     evaluation: &Evaluation<'_>,
@@ -166,8 +164,8 @@ pub(crate) fn apply(
         };
         let settings = spec.settings(target as f64 / MILLI);
         let second = now.as_second();
-        // After the clock is set back, the kept windows would not change until the clock catches up, so new windows
-        // start.
+        // After the clock is set back, the windows would not change before the time of the last sample, so new windows
+        // are created.
         let known = kept.filter(|kept| {
             kept.metric == state.key
                 && *kept.autoscaler.settings() == settings
@@ -177,7 +175,7 @@ pub(crate) fn apply(
             Some(known) => known,
             None => match Autoscaler::new(settings, ready, second) {
                 Ok(autoscaler) => BurstState { metric: Arc::clone(&state.key), autoscaler, last: None },
-                // With a target of 0, no count can be computed.
+                // For a target that is not positive, no count can be computed.
                 Err(_) => return (None, None),
             },
         };
@@ -209,8 +207,8 @@ pub(crate) fn apply(
 }
 
 impl BurstState {
-    /// Records the load of a second, once. If the previous sync is within the panic window, the seconds in between get
-    /// the load of that sync. A slightly late sync therefore does not count as a second without load.
+    /// Records the load of a second, unless the second already has a load. If the previous sync is within the panic window,
+    /// the seconds in between get its load, so a late sync does not cause seconds without load.
     fn record(&mut self, second: i64, load: f64, window: u32) {
         if let Some((last, earlier)) = self.last {
             if second <= last {
@@ -227,12 +225,12 @@ impl BurstState {
     }
 
     fn add(&mut self, second: i64, load: f64) {
-        // Readings are integers, so the load is finite.
+        // An error is impossible: the load is computed from integers, so it is finite.
         let _ = self.autoscaler.record(second, load);
     }
 }
 
-/// The load over all pods: the undivided value, or the average per pod times the number of ready pods.
+/// The load of all pods: the undivided value, or the average per pod times the number of ready pods.
 fn load(reading: &MetricReading, ready: i32) -> Option<f64> {
     match (reading.total, reading.value) {
         (Some(total), _) => Some(total as f64 / MILLI),

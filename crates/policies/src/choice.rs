@@ -1,6 +1,5 @@
-//! The choice among the proposals of metrics: corrections, fallbacks, then `combine`.
-//!
-//! If no rule changes the result, the reference decides.
+//! The choice among the proposals of metrics: corrections of proposals, fallbacks of failed metrics, then `combine`. If no
+//! rule has an effect, the choice is that of the reference.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +8,13 @@ use autoscaling::Choice;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::history::{PolicyHistory, matching};
-use crate::metrics::{MetricState, Outcome};
+use crate::history::{MetricState, Outcome, PolicyHistory, matching};
 use crate::spec::{Cause, Combine, Fallback, FallbackAction, PolicySpec, Strategy};
 
-/// The choice among the proposals.
+/// The choice among the proposals, with the effects of the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chosen {
-    /// The choice. `None` leaves it to the reference.
+    /// The choice. `None` means that of the reference.
     pub choice: Option<Choice>,
     /// The fallbacks that apply.
     pub fallbacks: Vec<FallbackStep>,
@@ -26,27 +24,27 @@ pub struct Chosen {
     pub combined: Option<CombineStep>,
 }
 
-/// A fallback that applies to a failed metric.
+/// The effect of a fallback on a failed metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FallbackStep {
-    /// The metric.
+    /// The short name of the metric.
     pub metric: Arc<str>,
-    /// The cause.
+    /// The cause of the last failure.
     pub cause: Cause,
-    /// The time of the first failure.
+    /// The time of the first failure after the last value.
     pub since: Timestamp,
-    /// The action.
+    /// The action of the fallback.
     pub action: FallbackAction,
-    /// The count that the metric proposes. `None` if the metric is ignored.
+    /// The count that the fallback proposes. `None` if the metric is ignored.
     pub proposal: Option<i32>,
 }
 
-/// A proposal that differs from the reference's proposal.
+/// The effect of a correction on a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CorrectionStep {
-    /// The metric.
+    /// The short name of the metric.
     pub metric: Arc<str>,
     /// The proposal of the reference.
     pub from: i32,
@@ -62,7 +60,7 @@ pub struct CombineStep {
     pub highest: i32,
     /// The chosen proposal.
     pub chosen: i32,
-    /// A failed metric, whose proposal might have been the lowest. The count stays.
+    /// The first failed metric without a fallback, which keeps the count, because its proposal might be the lowest.
     pub failed: Option<Arc<str>>,
 }
 
@@ -102,14 +100,8 @@ impl fmt::Display for CombineStep {
     }
 }
 
-/// A proposal, with the index of its metric unless it comes from a fallback.
-struct Proposal {
-    replicas: i32,
-    winner: Option<usize>,
-    name: Arc<str>,
-}
-
-/// Chooses among the proposals of the metrics. `history` contains this sync ([`PolicyHistory::observe`]).
+/// Chooses among the proposals of the metrics. `current` is the current count. `history` contains this sync, by
+/// [`PolicyHistory::observe`].
 pub fn choose(
     policy: &PolicySpec,
     current: i32,
@@ -132,14 +124,14 @@ pub fn choose(
                     chosen.corrections.push(CorrectionStep { metric, from: replicas, to });
                 }
                 let name = Arc::clone(&state.label);
-                proposals.push(Proposal { replicas: to, winner: Some(index), name });
+                proposals.push(Choice { replicas: to, winner: Some(index), name });
             }
             Outcome::Failed(cause) => match fallback(fallbacks, state, cause, current, history, now) {
                 None => failed = failed.or(Some(&state.subject)),
                 Some(step) => {
                     if let Some(replicas) = step.proposal {
                         let name = format!("the fallback of {}", state.subject).into();
-                        proposals.push(Proposal { replicas, winner: None, name });
+                        proposals.push(Choice { replicas, winner: None, name });
                     }
                     chosen.fallbacks.push(step);
                 }
@@ -147,41 +139,39 @@ pub fn choose(
         }
     }
     let Some(highest) = proposals.iter().map(|proposal| proposal.replicas).max() else {
-        // Failed and ignored metrics alone determine no count.
+        // All metrics failed or are ignored.
         return chosen;
     };
     let is_lowest = policy.combine.unwrap_or_default() == Combine::Min;
     if is_lowest && let Some(metric) = failed {
-        let step = CombineStep { highest, chosen: current, failed: Some(Arc::clone(metric)) };
-        let name = "combine: Min".into();
-        chosen.combined = Some(step);
-        chosen.choice = Some(Choice { replicas: current, winner: None, name });
+        chosen.combined = Some(CombineStep { highest, chosen: current, failed: Some(Arc::clone(metric)) });
+        chosen.choice = Some(Choice { replicas: current, winner: None, name: "combine: Min".into() });
         return chosen;
     }
     let best = if is_lowest {
         proposals.iter().min_by_key(|proposal| proposal.replicas)
     } else {
-        // The first of equal proposals wins, as in the reference.
+        // As in the reference, the first of several equal proposals is chosen.
         proposals.iter().rev().max_by_key(|proposal| proposal.replicas)
     };
-    let Some(Proposal { replicas, winner, name }) = best else { return chosen };
-    if is_lowest && *replicas != highest {
-        chosen.combined = Some(CombineStep { highest, chosen: *replicas, failed: None });
+    let Some(best) = best else { return chosen };
+    if is_lowest && best.replicas != highest {
+        chosen.combined = Some(CombineStep { highest, chosen: best.replicas, failed: None });
     }
     // As in the reference, a failed metric without a fallback prevents a scale-down.
-    let is_prevented = failed.is_some() && *replicas < current;
+    let is_prevented = failed.is_some() && best.replicas < current;
     let is_changed = !chosen.fallbacks.is_empty()
         || !chosen.corrections.is_empty()
         || chosen.combined.is_some()
         || states.iter().any(|state| state.is_replaced);
     if is_changed && !is_prevented {
-        let name = Arc::clone(name);
-        chosen.choice = Some(Choice { replicas: *replicas, winner: *winner, name });
+        chosen.choice = Some(best.clone());
     }
     chosen
 }
 
-/// The effect of the fallback of a failed metric. `None` before the duration of the fallback has elapsed.
+/// Returns the effect of the fallback of a failed metric. `None` without a fallback, or if its failure duration has not
+/// elapsed.
 fn fallback(
     fallbacks: &[Fallback],
     state: &MetricState,
@@ -202,7 +192,7 @@ fn fallback(
         FallbackAction::Replicas(replicas, Strategy::Static) => Some(replicas),
         FallbackAction::Replicas(replicas, Strategy::AtLeast) => Some(replicas.max(current)),
         FallbackAction::Replicas(replicas, Strategy::AtMost) => Some(replicas.min(current)),
-        // Without an earlier proposal the count stays, as with Hold.
+        // Without an earlier proposal, the metric proposes the current count.
         FallbackAction::LastValue => Some(metric.and_then(|metric| metric.last_proposal).unwrap_or(current)),
     };
     let metric = Arc::clone(&state.subject);

@@ -1,8 +1,6 @@
-//! `corrections.ignoreContainersWithoutRequest`: the named containers do not count for a resource that they do not
-//! request. Without the correction, such a container makes the whole metric fail. The correction changes the inputs of
-//! a metric, not its computation.
-//!
-//! [`crate::choice`] applies `corrections.averageValueWithinTolerance`.
+//! `corrections.ignoreContainersWithoutRequest`: omits the named containers from a resource that they do not request.
+//! Without the correction, such a container fails the whole metric. The correction changes the inputs of a metric, not its
+//! computation. [`crate::choice`] applies the other correction, `averageValueWithinTolerance`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +9,13 @@ use autoscaling::pod::{ContainerRequests, Pod, PodRequests};
 use autoscaling::query::{Answer, ContainerUsage, PodUsage};
 use serde::{Deserialize, Serialize};
 
-/// Containers that do not count.
+/// The omitted containers of one metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IgnoredContainersStep {
-    /// The resource.
+    /// The name of the resource.
     pub resource: Arc<str>,
-    /// The names of the containers.
+    /// The names of the omitted containers, sorted.
     pub containers: Vec<Arc<str>>,
     /// The number of pods with such a container.
     pub pods: usize,
@@ -34,22 +32,22 @@ impl fmt::Display for IgnoredContainersStep {
     }
 }
 
-/// The inputs of a Resource metric without the ignored containers.
+/// The inputs of a Resource metric without the omitted containers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CorrectedInputs {
-    /// The pods, in the same order.
+    /// All pods, in the same order.
     pub pods: Vec<Arc<Pod>>,
-    /// The usage.
+    /// The usage of the pods.
     pub answer: Answer,
-    /// The effect.
+    /// The omitted containers.
     pub step: IgnoredContainersStep,
 }
 
-/// Omits the containers in `names` that do not request the resource, for a metric of type Resource with a target of
-/// `averageUtilization`. Returns `None` if no container is omitted. Other metrics need no correction.
+/// Omits the containers in `names` that do not request the resource. Returns `None` if no container is omitted. Only
+/// metrics of type Resource with a target of `averageUtilization` need this correction.
 ///
-/// If all containers of a pod could be omitted, none is omitted, and the metric still fails. Pods with pod-level
-/// requests need no correction.
+/// A pod keeps its containers if all of them would be omitted, so the metric still fails. A pod with pod-level requests
+/// needs no correction.
 pub fn ignore_containers(
     names: &[Arc<str>],
     resource: &str,
@@ -59,7 +57,7 @@ pub fn ignore_containers(
     let Answer::Resource(usage) = answer else { return None };
     let mut corrected = Vec::with_capacity(pods.len());
     let mut ignored: Vec<IgnoredOfPod<'_>> = Vec::new();
-    // Pods of one template share their requests and are adjacent in the list.
+    // Pods of one template share their requests, and are often adjacent in the list.
     let mut last: Option<(&Arc<PodRequests>, Without)> = None;
     for pod in pods {
         let known = last.take().filter(|(of, _)| Arc::ptr_eq(of, &pod.requests));
@@ -84,12 +82,13 @@ pub fn ignore_containers(
     Some(CorrectedInputs { pods: corrected, answer, step })
 }
 
-/// A pod and its ignored containers.
+/// The name of a pod, and its omitted containers.
 type IgnoredOfPod<'a> = (&'a Arc<str>, Vec<Arc<str>>);
 
-/// The requests without ignored containers, and the names of the ignored containers.
 struct Without {
+    /// The requests without the omitted containers.
     requests: Arc<PodRequests>,
+    /// The names of the omitted containers.
     containers: Vec<Arc<str>>,
 }
 

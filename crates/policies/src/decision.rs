@@ -1,5 +1,4 @@
-//! The steps of a policy around the decision of [`autoscaling`]. A policy without an effect does not change the
-//! decision.
+//! The decision of [`autoscaling`] with the rules of a policy.
 
 use autoscaling::explanation::DecisionPath;
 use autoscaling::history::History;
@@ -11,8 +10,7 @@ use crate::bounds::ScheduleStep;
 use crate::burst::{self, BurstState};
 use crate::choice::choose;
 use crate::guards::{GuardInputs, Rollout, guard};
-use crate::history::PolicyHistory;
-use crate::metrics::states;
+use crate::history::{PolicyHistory, states};
 use crate::mode;
 use crate::resolve::Rules;
 use crate::steps::{PolicyEffect, Step};
@@ -20,15 +18,15 @@ use crate::steps::{PolicyEffect, Step};
 /// The state of the target and its pods, for the guards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TargetState {
-    /// The number of waiting pods: pending, and not terminating.
+    /// The number of pods that are pending and not terminating.
     pub pending: i32,
-    /// The waiting pods that the scheduler cannot place.
+    /// The number of these pods that the scheduler cannot place.
     pub unschedulable: i32,
-    /// The rollout in progress.
+    /// The rollout of the target. `None` if no rollout is in progress, or if this is unknown.
     pub rollout: Option<Rollout>,
 }
 
-/// The number of ready pods, for the windows of `burst`.
+/// Counts the pods that are running, Ready and not terminating, for the windows of `burst`.
 pub fn ready_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> i32 {
     let is_ready = |pod: &&Pod| {
         let is_true = pod.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True);
@@ -45,30 +43,32 @@ impl TargetState {
     }
 }
 
-/// A decision with `burst`, corrections, fallbacks and `combine`, but without guards and mode.
+/// The result of [`Rules::decide`]: a decision with `burst`, corrections, fallbacks and `combine`, but without guards and
+/// mode.
 #[derive(Debug)]
 pub struct PolicyDecision {
-    /// The decision, for [`Rules::apply`].
+    /// The decision. [`Rules::apply`] applies guards and mode to it.
     pub decision: Decision,
-    /// The steps so far.
+    /// The steps of `burst`, corrections, fallbacks and `combine` that have an effect.
     pub steps: Vec<Step>,
-    /// The history. The caller stores it with the history of the HPA after the sync.
+    /// The history after the sync. The caller stores it with the history of the HPA.
     pub history: PolicyHistory,
-    /// The windows of `burst`. The caller keeps them in memory after the sync.
+    /// The windows of `burst` after the sync. The caller keeps them in memory.
     pub burst: Option<BurstState>,
 }
 
 /// The state from earlier syncs.
 #[derive(Debug, Clone, Copy)]
 pub struct Earlier<'a> {
-    /// The history of the policy.
+    /// The history of the metrics.
     pub metrics: &'a PolicyHistory,
-    /// The windows of `burst`.
+    /// The windows of `burst`. `None` after a restart, or without `burst`.
     pub burst: Option<&'a BurstState>,
 }
 
 impl Rules {
-    /// The decision that follows from the evaluated metrics. `ready` is the number of ready pods.
+    /// Decides by the evaluated metrics. `ready` is the number of ready pods. Without an effect of the policy, the decision
+    /// is that of the reference.
     pub fn decide(
         &self,
         evaluation: Evaluation<'_>,
@@ -98,7 +98,8 @@ impl Rules {
         PolicyDecision { decision, steps, history: observed, burst }
     }
 
-    /// Applies guards and mode to a decision. `schedules` contains the steps of [`crate::bounds::ActiveBounds::spec`].
+    /// Applies guards and mode to a decision, and moves its steps to the effect. `schedules` contains the steps of
+    /// [`crate::bounds::ActiveBounds::spec`].
     pub fn apply(
         &self,
         decided: &mut PolicyDecision,
@@ -120,8 +121,8 @@ impl Rules {
             steps.extend(guarded.steps.into_iter().map(Step::Guard));
             count = Some(guarded.replicas);
         }
-        // Without a Scale or an HPA, there is nothing to scale. If several HPAs control the same pods, a pinned count
-        // would conflict with them.
+        // A mode has no effect without a Scale or an HPA. If several HPAs control the same pods, their pinned counts could
+        // conflict.
         let has_count = *decision.verdict() != Verdict::NoScale
             && !matches!(path, DecisionPath::Ambiguous | DecisionPath::Deleted);
         let mut applied = count;

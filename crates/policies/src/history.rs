@@ -1,24 +1,123 @@
-//! The history of metrics that a policy needs: the start of the current failure of each metric, its last proposal, and
-//! the time of its last value other than 0. The caller stores this history with the history of the HPA.
+//! The metrics of a sync and of earlier syncs, as inputs of a policy. The caller stores the history of metrics with the
+//! history of the HPA.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use autoscaling::explanation::{Measure, MetricReading, ProposalReason, Subject};
+use autoscaling::failure::MetricFailureClass;
+use autoscaling::{Evaluation, MetricOutcome};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::{MetricState, Outcome};
 use crate::spec::{Cause, Fallback};
 
-/// Metrics that drop to 0 within this time count as dropping at once. Metrics of different adapters are not read at the
-/// same time.
+/// A metric of an HPA in one sync.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricState {
+    /// The key in the history: type and short name, with a number if several metrics have the same ones.
+    pub key: Arc<str>,
+    /// The name of the metric in the spec.
+    pub name: Arc<str>,
+    /// The short name for sentences: `cpu of container app`.
+    pub subject: Arc<str>,
+    /// The name in conditions. Empty for a failed metric.
+    pub label: Arc<str>,
+    /// The proposal, or the cause of the failure.
+    pub outcome: Outcome,
+    /// Whether the proposal is `status.replicas` of the Scale, because an AverageValue target is within tolerance.
+    pub keeps_status_replicas: bool,
+    /// Whether `burst` has replaced the proposal of the reference.
+    pub is_replaced: bool,
+}
+
+/// The result of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The metric has a value.
+    Proposal {
+        /// The proposed count.
+        replicas: i32,
+        /// Whether the value is 0.
+        is_zero: bool,
+    },
+    /// The metric has no value.
+    Failed(Cause),
+}
+
+impl Cause {
+    /// The cause of a failure of a class. It is [`Self::Empty`] if the metrics API returned no value, or no usable sample.
+    pub fn new(class: Option<MetricFailureClass>) -> Self {
+        match class {
+            Some(MetricFailureClass::NoValues | MetricFailureClass::NoSamples) => Self::Empty,
+            _ => Self::Error,
+        }
+    }
+}
+
+/// Returns the metrics of an evaluation, in the order of the spec. Empty if the sync reads no metrics. A metric that was
+/// not evaluated is a failed one.
+pub fn states(evaluation: &Evaluation<'_>) -> Vec<MetricState> {
+    let mut counts = BTreeMap::<String, usize>::new();
+    (0..evaluation.metrics())
+        .map(|index| {
+            let outcome = evaluation.outcome(index);
+            let mut state = match outcome {
+                Some(MetricOutcome::Valid(reading)) => valid(reading),
+                Some(MetricOutcome::Failed(metric)) => failed(&metric.subject, Cause::new(metric.class)),
+                None => failed(&Subject::default(), Cause::Error),
+            };
+            let count = counts.entry(state.key.to_string()).or_default();
+            *count += 1;
+            if *count > 1 {
+                state.key = format!("{}#{count}", state.key).into();
+            }
+            state
+        })
+        .collect()
+}
+
+fn valid(reading: &MetricReading) -> MetricState {
+    let value = match reading.value {
+        Measure::Percent(percent) => percent.into(),
+        Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli,
+    };
+    let is_single = matches!(&*reading.subject.kind, "Object" | "External");
+    MetricState {
+        label: Arc::clone(&reading.name),
+        outcome: Outcome::Proposal {
+            replicas: reading.proposal,
+            is_zero: reading.total.unwrap_or(value) == 0,
+        },
+        keeps_status_replicas: is_single
+            && matches!(reading.target, Measure::MilliPerPod(_))
+            && reading.why == ProposalReason::WithinTolerance,
+        ..failed(&reading.subject, Cause::Error)
+    }
+}
+
+fn failed(subject: &Subject, cause: Cause) -> MetricState {
+    let text = subject.to_string();
+    MetricState {
+        key: format!("{}/{text}", subject.kind).into(),
+        name: Arc::clone(&subject.name),
+        subject: text.into(),
+        label: Arc::default(),
+        outcome: Outcome::Failed(cause),
+        keeps_status_replicas: false,
+        is_replaced: false,
+    }
+}
+
+/// The time within which all metrics must drop to 0 to be considered as dropping at once. Different adapters read their
+/// metrics at different times.
 const AT_ONCE: SignedDuration = SignedDuration::from_mins(2);
 
-/// The metrics of earlier syncs. Bounded by the number of metrics of the HPA.
+/// The history of an HPA's metrics, with one entry per metric of the last sync.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyHistory {
-    /// By [`MetricState::key`].
+    /// The history of each metric, by [`MetricState::key`].
     pub metrics: BTreeMap<Arc<str>, MetricHistory>,
     /// The time at which all metrics dropped to 0 at once, until one of them has another value.
     pub zero_since: Option<Timestamp>,
@@ -28,10 +127,10 @@ pub struct PolicyHistory {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricHistory {
-    /// The name of the metric.
+    /// The name of the metric in the spec.
     pub name: Arc<str>,
-    /// The time of the first failure after the last value, and the cause of the last failure. `None` if the metric has
-    /// a value.
+    /// The time of the first failure after the last value, and the cause of the last failure. `None` if the metric had a
+    /// value in the last sync.
     pub failing: Option<(Timestamp, Cause)>,
     /// The last proposal.
     pub last_proposal: Option<i32>,
@@ -40,7 +139,7 @@ pub struct MetricHistory {
 }
 
 impl PolicyHistory {
-    /// The history after a sync that evaluated these metrics. Metrics that the HPA no longer has are dropped.
+    /// Returns the history after a sync with these metrics, without the metrics that the HPA no longer has.
     #[must_use]
     pub fn observe(&self, states: &[MetricState], now: Timestamp) -> Self {
         let mut metrics = BTreeMap::new();
@@ -56,7 +155,7 @@ impl PolicyHistory {
                     }
                 }
                 Outcome::Failed(cause) => {
-                    // A clock that was set back must not prolong the wait.
+                    // After the clock is set back, the failure duration must not become longer.
                     let since = metric.failing.map_or(now, |(since, _)| since.min(now));
                     metric.failing = Some((since, cause));
                 }
@@ -92,7 +191,7 @@ impl PolicyHistory {
         (!states.is_empty() && states.iter().all(dropped)).then_some(now)
     }
 
-    /// The next time at which a fallback starts to apply to a metric that fails.
+    /// The next time from which a fallback applies to a failing metric.
     pub fn next_edge(&self, fallbacks: &[Fallback], now: Timestamp) -> Option<Timestamp> {
         let starts = self.metrics.values().filter_map(|metric| {
             let (since, cause) = metric.failing?;
@@ -103,9 +202,39 @@ impl PolicyHistory {
     }
 }
 
-/// The fallback of a metric for a cause: the first one with its name, otherwise the first one without a name.
+/// Returns the fallback of a metric for a cause: the first one for this metric, otherwise the first one for all metrics.
 pub(crate) fn matching<'a>(fallbacks: &'a [Fallback], metric: &str, cause: Cause) -> Option<&'a Fallback> {
     let of_cause = || fallbacks.iter().filter(|fallback| fallback.when == cause);
     let named = of_cause().find(|fallback| fallback.metric.as_deref() == Some(metric));
     named.or_else(|| of_cause().find(|fallback| fallback.metric.is_none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn average_of_a_single_value_within_tolerance_keeps_the_status() {
+        let state = |kind: &str, target: serde_json::Value, why: &str| {
+            let reading: MetricReading = serde_json::from_value(serde_json::json!({
+                "subject": {"type": kind, "name": "queue"}, "name": "external metric queue", "target": target,
+                "value": {"milli": 5_000}, "ratio": 1.0, "lowestTolerated": 0.9, "highestTolerated": 1.1,
+                "corrected": null, "why": why, "proposal": 3,
+            }))
+            .unwrap();
+            valid(&reading)
+        };
+        let average = || serde_json::json!({"milliPerPod": 5_000});
+        for kind in ["External", "Object"] {
+            assert!(state(kind, average(), "withinTolerance").keeps_status_replicas, "{kind}");
+        }
+        assert!(!state("Pods", average(), "withinTolerance").keeps_status_replicas);
+        assert!(
+            !state("External", serde_json::json!({"milli": 5_000}), "withinTolerance").keeps_status_replicas
+        );
+        assert!(!state("External", average(), "perPod").keeps_status_replicas);
+        let state = state("External", average(), "withinTolerance");
+        assert_eq!((&*state.label, &*state.name), ("external metric queue", "queue"));
+        assert_eq!(state.outcome, Outcome::Proposal { replicas: 3, is_zero: false });
+    }
 }

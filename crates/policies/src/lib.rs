@@ -1,19 +1,17 @@
-//! The rules of scaling policies as pure functions. They extend the HPA algorithm in [`autoscaling`], the reference.
-//! The crate has no I/O, no async, no clock and no logging.
+//! The rules of scaling policies as pure functions. They extend the rules of the HPA in [`autoscaling`], called *the
+//! reference*. The crate has no I/O, no async, no clock and no logging.
 //!
 //! A sync of an HPA with policies has these steps:
 //!
-//! 1. [`spec::parse`] and [`spec::read`] read each policy once. [`merge::Policy::merge`] merges the policies of an HPA.
-//! 2. [`resolve::resolve`] computes the [`resolve::Rules`] at a time. The rules do not change before
-//!    [`resolve::Rules::next_edge`].
-//! 3. [`bounds`] and [`settings`] replace the HPA's bounds and the controller's settings in the inputs of
-//!    [`autoscaling::plan`]. [`guards::owned_pods`] and [`corrections`] replace pods and answers of metrics.
-//! 4. [`resolve::Rules::decide`] decides by the evaluated metrics, with [`metrics`], [`burst`], [`history`] and
-//!    [`choice`].
-//! 5. [`resolve::Rules::apply`] applies [`guards`] and [`mode`] to the decision, and returns the
-//!    [`steps::PolicyEffect`].
+//! 1. [`spec::parse`] or [`spec::read`] reads each policy once, and [`merge::Policy::merge`] merges the policies of an HPA.
+//! 2. [`resolve::resolve`] computes the [`resolve::Rules`] at a time, with [`schedule`] for recurring schedules. The rules
+//!    do not change before their [next edge](resolve::Rules::next_edge()).
+//! 3. [`bounds`] replaces the bounds of the HPA and the settings of the controller in the inputs of [`autoscaling::plan()`].
+//!    [`guards::owned_pods`] and [`corrections`] replace the pods and the answers of metrics.
+//! 4. [`resolve::Rules::decide`] decides by the evaluated metrics, with [`burst`], [`choice`] and their [`history`].
+//! 5. [`resolve::Rules::apply`] applies [`guards`] and [`mode`] to the decision, and returns the [`steps::PolicyEffect`].
 //!
-//! [`schedule`] computes when a recurring schedule is active, in its time zone.
+//! [`import`] converts objects of other autoscalers to policies.
 //!
 //! # Example
 //!
@@ -52,7 +50,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod amount;
 pub mod bounds;
 pub mod burst;
 pub mod choice;
@@ -62,14 +59,13 @@ pub mod guards;
 pub mod history;
 pub mod import;
 pub mod merge;
-pub mod metrics;
 pub mod mode;
-pub mod next;
-pub mod reading;
 pub mod resolve;
 pub mod schedule;
-pub mod settings;
 pub mod spec;
 pub mod steps;
+
+#[cfg(test)]
+mod tests;
 
 pub use decision::{Earlier, PolicyDecision, TargetState, ready_pods};

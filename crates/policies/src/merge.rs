@@ -13,14 +13,14 @@ use crate::spec::{
 /// One of the policies of an HPA.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The level.
+    /// The kind of the source, which determines its precedence.
     pub level: Level,
-    /// The name of the object, with its namespace for a ScalingPolicy. Ignored for an annotation.
+    /// The name of the object, as `namespace/name` for a ScalingPolicy. Ignored for an annotation.
     pub name: Arc<str>,
-    /// `metadata.creationTimestamp`. Among policies of one level, older policies take precedence. If times are equal or
-    /// missing, the names determine the order.
+    /// `metadata.creationTimestamp`. Of two policies of one level, the older one takes precedence. If their times are
+    /// equal or missing, the first one by name does.
     pub created: Option<Timestamp>,
-    /// The policy.
+    /// The fields of the policy, and its problems.
     pub parsed: Arc<Parsed>,
 }
 
@@ -34,34 +34,35 @@ impl fmt::Display for Source {
     }
 }
 
-/// The policy of an HPA: each field from the first source that sets it. HPAs with equal sources can share it.
+/// The merged policy of an HPA. Each field comes from the first source that sets it. HPAs with equal sources can share
+/// the policy.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// The fields, without limits.
+    /// The fields after the limits of ClusterScalingPolicies are applied. [`PolicySpec::limits`] is `None`.
     pub spec: PolicySpec,
     /// The sources, in the order of their precedence.
     pub sources: Vec<Source>,
-    /// The index of the source of each field that is set, by the path of the field.
+    /// For each field that is set, the index of its source in [`Self::sources`], by the path of the field.
     pub origins: BTreeMap<&'static str, usize>,
-    /// Fields that have no effect, because an older source of the same level sets them.
+    /// The fields without an effect, because an older source of the same level sets them.
     pub overridden: Vec<Overridden>,
-    /// The problems of the sources, each with the index of its source, and values beyond a limit.
+    /// The problems of the sources, including values beyond a limit. Each has the index of its source.
     pub problems: Vec<(usize, Problem)>,
 }
 
 /// A field that has no effect, because an older policy of the same level sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overridden {
-    /// The path of the field.
+    /// The path of the field: `guards.rollout`.
     pub field: &'static str,
-    /// The index of the source.
+    /// The index of the policy in [`Policy::sources`].
     pub source: usize,
-    /// The index of the older source.
+    /// The index of the older policy.
     pub by: usize,
 }
 
 impl Policy {
-    /// Merges policies, which may have any order.
+    /// Merges policies, in any order.
     pub fn merge(mut sources: Vec<Source>) -> Self {
         let order = |source: &Source| {
             (source.level, source.created.unwrap_or(Timestamp::MAX), Arc::clone(&source.name))
@@ -71,11 +72,15 @@ impl Policy {
         for (index, source) in sources.iter().enumerate() {
             policy.problems.extend(source.parsed.problems.iter().map(|problem| (index, problem.clone())));
         }
-        let limits = strictest(&sources);
-        for index in 0..sources.len() {
-            policy.add(index, &sources, &limits);
-        }
+        let limits = |source: &Source| {
+            let limits = source.parsed.spec.limits.clone().filter(|_| source.level == Level::Cluster)?;
+            Some(Limit { policy: Arc::clone(&source.name), limits })
+        };
+        let limits: Vec<Limit> = sources.iter().filter_map(limits).collect();
         policy.sources = sources;
+        for index in 0..policy.sources.len() {
+            policy.add(index, &limits);
+        }
         policy
     }
 
@@ -84,12 +89,12 @@ impl Policy {
         self.origins.is_empty()
     }
 
-    /// The source of a field.
+    /// The source of a field, by the path of the field. `None` if no source sets the field.
     pub fn origin(&self, field: &str) -> Option<&Source> {
         self.origins.get(field).and_then(|index| self.sources.get(*index))
     }
 
-    /// All problems as text, each with its source, separated by semicolons.
+    /// Prints all problems with their sources, separated by semicolons.
     pub fn problem_text(&self) -> String {
         let text = |(index, problem): &(usize, Problem)| match self.sources.get(*index) {
             Some(source) => format!("{source}: {problem}"),
@@ -98,18 +103,17 @@ impl Policy {
         self.problems.iter().map(text).collect::<Vec<_>>().join("; ")
     }
 
-    fn add(&mut self, index: usize, sources: &[Source], limits: &[Limit]) {
-        let Some(source) = sources.get(index) else { return };
+    fn add(&mut self, index: usize, limits: &[Limit]) {
+        let Some(source) = self.sources.get(index) else { return };
         let mut from = source.parsed.spec.clone();
         if source.level != Level::Cluster {
             for limit in limits {
                 self.problems.extend(limit.apply(&mut from).into_iter().map(|problem| (index, problem)));
             }
         }
-        let mut adding = Adding { policy: self, index, sources };
         macro_rules! fields {
             ($($field:literal => $($path:ident).+),* $(,)?) => {
-                $(adding.field($field, from.$($path).+, |spec| &mut spec.$($path).+);)*
+                $(self.add_field(index, $field, from.$($path).+, |spec| &mut spec.$($path).+);)*
             };
         }
         fields! {
@@ -133,17 +137,10 @@ impl Policy {
             "corrections.ignoreContainersWithoutRequest" => corrections.ignore_containers_without_request,
         }
     }
-}
 
-struct Adding<'a> {
-    policy: &'a mut Policy,
-    index: usize,
-    sources: &'a [Source],
-}
-
-impl Adding<'_> {
-    fn field<T>(
+    fn add_field<T>(
         &mut self,
+        source: usize,
         field: &'static str,
         value: Option<T>,
         target: impl FnOnce(&mut PolicySpec) -> &mut Option<T>,
@@ -151,16 +148,15 @@ impl Adding<'_> {
         if value.is_none() {
             return;
         }
-        let source = self.index;
-        match self.policy.origins.get(field) {
+        match self.origins.get(field) {
             None => {
-                *target(&mut self.policy.spec) = value;
-                self.policy.origins.insert(field, source);
+                *target(&mut self.spec) = value;
+                self.origins.insert(field, source);
             }
             Some(&by) => {
                 let level = |index: usize| self.sources.get(index).map(|source| source.level);
                 if level(by) == level(source) {
-                    self.policy.overridden.push(Overridden { field, source, by });
+                    self.overridden.push(Overridden { field, source, by });
                 }
             }
         }
@@ -168,27 +164,17 @@ impl Adding<'_> {
 }
 
 /// The limits of one ClusterScalingPolicy.
-struct Limit<'a> {
-    policy: &'a str,
-    limits: &'a Limits,
+struct Limit {
+    policy: Arc<str>,
+    limits: Limits,
 }
 
-fn strictest(sources: &[Source]) -> Vec<Limit<'_>> {
-    let limit = |source: &'_ Source| source.level == Level::Cluster && source.parsed.spec.limits.is_some();
-    let limiting = sources.iter().filter(|source| limit(source));
-    limiting
-        .filter_map(|source| {
-            Some(Limit { policy: &source.name, limits: source.parsed.spec.limits.as_ref()? })
-        })
-        .collect()
-}
-
-impl Limit<'_> {
-    /// Applies the limits to the fields of a policy.
+impl Limit {
+    /// Applies the limits to the fields of a policy. Returns the values beyond a limit.
     fn apply(&self, spec: &mut PolicySpec) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut report = |path: String, limit: String, effect: String| {
-            let reason = ProblemReason::Limited { limit, policy: self.policy.to_owned(), effect };
+            let reason = ProblemReason::Limited { limit, policy: self.policy.to_string(), effect };
             problems.push(Problem { path, reason });
         };
         if let (Some(shortest), Some(period)) =
@@ -222,7 +208,7 @@ impl Limit<'_> {
             for Schedule { name, min_replicas, max_replicas, .. } in &mut limited {
                 let path = |field| format!("schedules.{name}.{field}");
                 if let Some(replicas) = min_replicas {
-                    // A floor above the highest ceiling would be above every ceiling.
+                    // A floor must not exceed any allowed ceiling.
                     bounded(path("minReplicas"), "highestFloor", floor, replicas);
                     bounded(path("minReplicas"), "highestCeiling", ceiling, replicas);
                 }
@@ -248,6 +234,3 @@ impl Limit<'_> {
         problems
     }
 }
-
-#[cfg(test)]
-mod tests;

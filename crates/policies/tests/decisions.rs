@@ -1,4 +1,4 @@
-//! Policies around decisions of the core: External metrics, whose totals propose `total / 10` replicas.
+//! Decisions with policies, for HPAs with External metrics whose values propose `value / 10` replicas.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,16 +13,15 @@ use autoscaling::status::Status;
 use autoscaling::{Decision, Evaluation, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, plan};
 use jiff::{SignedDuration, Timestamp};
 use policies::burst::BurstState;
-use policies::history::PolicyHistory;
+use policies::history::{PolicyHistory, states};
 use policies::merge::{Policy, Source};
-use policies::metrics::states;
 use policies::resolve::resolve;
 use policies::spec::{Level, parse};
 use policies::steps::{PolicyEffect, StepReason};
 use policies::{Earlier, PolicyDecision, TargetState};
 use proptest::prelude::*;
 
-/// The total of a metric. `None` if it fails.
+/// The value of a metric, or `None` if the metric fails.
 type Total = Option<i64>;
 
 const START: Timestamp = Timestamp::UNIX_EPOCH;
@@ -34,7 +33,7 @@ fn policy(text: &str) -> Arc<Policy> {
     Arc::new(Policy::merge(vec![source]))
 }
 
-/// A target with its histories.
+/// An HPA with its target and its histories.
 struct Target {
     spec: Arc<Spec>,
     status: Status,
@@ -97,14 +96,13 @@ impl Target {
         decide(evaluation)
     }
 
-    /// The decision of the reference.
     fn reference(&self, totals: &[Total]) -> Decision {
         self.evaluated(&self.spec, &Settings::default(), totals, |evaluation| {
             evaluation.decide(&self.history, self.now)
         })
     }
 
-    /// One sync with a policy: the decision and its effect.
+    /// Runs one sync with a policy, without the write. Returns the decision and the effect of the policy.
     fn decide(
         &mut self,
         policy: &Arc<Policy>,
@@ -113,7 +111,7 @@ impl Target {
     ) -> (Decision, PolicyEffect) {
         let rules = resolve(policy, self.now);
         let (spec, schedules) = rules.bounds.spec(&self.spec);
-        let settings = policies::settings::settings(&policy.spec, &Settings::default());
+        let settings = policies::bounds::settings(&policy.spec, &Settings::default());
         let mut decided: PolicyDecision = self.evaluated(&spec, &settings, totals, |evaluation| {
             let earlier = Earlier { metrics: &self.known, burst: self.burst.as_ref() };
             rules.decide(evaluation, &self.history, earlier, self.replicas, self.now)
@@ -124,12 +122,12 @@ impl Target {
         (decided.decision, effect)
     }
 
-    /// One sync that scales the target.
+    /// Runs one sync with a policy, with the write and the commit of the changes.
     fn sync(&mut self, policy: &Arc<Policy>, totals: &[Total]) -> PolicyEffect {
         let (decision, effect) = self.decide(policy, totals, &TargetState::default());
         let rules = resolve(policy, self.now);
         let (spec, _) = rules.bounds.spec(&self.spec);
-        let settings = policies::settings::settings(&policy.spec, &Settings::default());
+        let settings = policies::bounds::settings(&policy.spec, &Settings::default());
         let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec: &spec, status: &self.status };
         let outcome = match decision.verdict() {
             Verdict::Rescale { .. } => WriteOutcome::Done,
@@ -211,7 +209,7 @@ fn fallback_starts_after_its_duration_and_ends_with_the_failure() {
     let at = |seconds| Some(START + SignedDuration::from_secs(seconds));
     let expected =
         [(Some(4), None), (None, at(45)), (None, None), (Some(6), None), (Some(6), None), (Some(8), None)];
-    // The clock is at 45 s when the third sync computes its next edge.
+    // After each sync, the clock advances by 15 s, so the edge at 45 s is not in the future after the third sync.
     assert_eq!(counts, expected);
 }
 
@@ -263,7 +261,6 @@ fn totals() -> impl Strategy<Value = Vec<Vec<Total>>> {
     proptest::collection::vec(proptest::collection::vec(total, 2), 1..20)
 }
 
-/// Policies with different effects.
 const POLICIES: [&str; 8] = [
     "{}",
     "{combine: Min}",
@@ -276,7 +273,7 @@ const POLICIES: [&str; 8] = [
     "{downscaleStabilizationSeconds: 0, fallback: [{when: Error, action: LastValue, failureDurationSeconds: 15}]}",
 ];
 
-/// The fields of a policy, without braces.
+/// A policy without its braces.
 fn fields(policy: &str) -> &str {
     policy.strip_prefix('{').and_then(|policy| policy.strip_suffix('}')).unwrap()
 }
@@ -339,7 +336,7 @@ proptest! {
             } else {
                 prop_assert_eq!(&one.known, &other.known);
                 prop_assert_eq!(one.history.recommendations.len(), other.history.recommendations.len());
-                // Only the withheld rescale differs. From here on, both targets have the same count.
+                // Only the rescale that the mode prevented differs, so it is copied for the next sync.
                 (other.replicas, other.history, other.status) = (one.replicas, one.history.clone(), one.status.clone());
             }
         }

@@ -6,9 +6,9 @@
 //! events of the HPA with [`History::rebuilt`].
 //!
 //! A lost response or another process may leave a rescale uncertain. The next sync that reads the Scale checks for such
-//! a rescale. An uncertain rescale never allows a larger change than the real one: at an uncertain time, it counts at the
-//! latest possible time in its direction, and at the earliest possible time in the other direction. A rescale of unknown
-//! size uses up the full allowance of the policies in both directions.
+//! a rescale. An uncertain rescale never allows a larger change than the real one. A rescale at an uncertain time counts at
+//! its latest possible time for policies of its direction, and at its earliest possible time for the opposite policies. A
+//! rescale of unknown size uses up the full allowance of the policies in both directions.
 
 mod commit;
 mod reconcile;

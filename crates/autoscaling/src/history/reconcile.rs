@@ -168,8 +168,8 @@ pub struct ObservedRescale {
     pub to: i32,
 }
 
-/// Maximum time from the timestamp of an event to its rescale: up to a second from the creation of the event to the
-/// rescale, and up to a second that is truncated from the timestamp.
+/// Maximum time from the timestamp of an event to its rescale. The rescale follows the creation of the event within a
+/// second, and the timestamp is truncated to a second.
 const AFTER_EVENT: SignedDuration = SignedDuration::from_secs(2);
 
 impl History {

@@ -64,8 +64,8 @@ pub(crate) fn default_limit(current: i32, desired: i32, min: i32, max: i32) -> i
     i32::try_from(if desired < i64::from(min) { i64::from(min) } else { result }).unwrap()
 }
 
-/// Returns the exact count that a policy allows from the count at the start of its period, and the number of pods by
-/// which upstream's float64 arithmetic may deviate: one if the exact result is an integer, otherwise 0.
+/// Returns the exact count that a policy allows from the count at the start of its period. The second number is the
+/// deviation of upstream's float64 arithmetic: at most one pod if the exact result is an integer, otherwise 0.
 pub(crate) fn allowed(policy: Policy, start: i64, up: bool) -> (i64, i64) {
     match policy {
         Policy::Pods(value, _) if up => (start + i64::from(value), 0),

@@ -367,7 +367,7 @@ impl Random {
         i64::try_from(i128::from(low) + i128::from(self.below(span))).unwrap()
     }
 
-    /// True once in `times` calls on average.
+    /// Returns true once in `times` calls on average.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

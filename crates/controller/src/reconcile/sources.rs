@@ -16,8 +16,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-pub use policies::reading::{NO_SOURCES, SourceReading, SourceValue};
 use policies::spec::{MetricOrigin, MetricRule};
+pub use policies::steps::{NO_SOURCES, SourceReading, SourceValue};
 use sources::{Failure, Form, PodTarget, Reading, SourceError, Sources, Target, Values, described, name_of};
 use tokio::time::Instant;
 

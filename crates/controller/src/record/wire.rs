@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::reconcile::SourceReading;
-use policies::next::NextChange;
+use policies::resolve::NextChange;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
 /// `apiVersion` of every response.

@@ -1,4 +1,4 @@
-//! Fallbacks, their durations, and the choice among proposals.
+//! Fallbacks, the choice among proposals, and the history of metrics.
 
 use proptest::prelude::{Strategy as _, prop_assert_eq, proptest};
 
@@ -37,7 +37,7 @@ fn spec(text: &str) -> PolicySpec {
     parsed.spec
 }
 
-/// The choice with 4 replicas, after the metrics failed for some seconds: the count, and the steps as text.
+/// The chosen count and the texts of the steps, for 4 current replicas and metrics in the same states for some seconds.
 fn chosen(policy: &str, states: &[MetricState], seconds: i64) -> (Option<i32>, Vec<String>) {
     let history = PolicyHistory::default().observe(states, START).observe(states, after(seconds));
     let chosen = choose(&spec(policy), 4, states, &history, after(seconds));
@@ -122,7 +122,7 @@ fn lowest_proposal_is_chosen_by_min() {
     let states = [proposes("a", 9), proposes("b", 2), proposes("c", 5)];
     let text = "the lowest proposal 2 is chosen, the highest is 9".to_owned();
     assert_eq!(chosen("{combine: Min}", &states, 0), (Some(2), vec![text]));
-    // The failed metric may propose less than 9, and the reference would take the highest proposal.
+    // A failed metric without a fallback keeps the count, for any proposals of the other metrics.
     for valid in [[9, 2], [9, 9], [2, 2]] {
         let states = [proposes("a", valid[0]), proposes("b", valid[1]), fails("c", Cause::Error)];
         let text = "c failed and may propose the lowest count, so the count stays at 4".to_owned();

@@ -1,9 +1,8 @@
-//! Tables and properties of guards.
-
 use std::sync::Arc;
 
 use autoscaling::pod::{LabelSet, Phase, Pod, PodRequests};
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::spec::{Amount, Level, parse};
@@ -180,4 +179,35 @@ proptest! {
         }
         prop_assert_eq!(super::guard(&Guards::default(), &inputs, proposed).replicas, proposed);
     }
+}
+
+#[test]
+fn rollout_is_in_progress_while_pods_of_two_templates_exist() {
+    let some = |updated, total| Some(Rollout { updated, total });
+    for (kind, status, expected) in [
+        ("Deployment", json!({"replicas": 5, "updatedReplicas": 2}), some(2, 5)),
+        ("Deployment", json!({"replicas": 5, "updatedReplicas": 5}), None),
+        // During a scale-up, all pods have the new template.
+        ("Deployment", json!({"replicas": 6, "updatedReplicas": 6, "observedGeneration": 1}), None),
+        ("Deployment", json!({}), None),
+        ("Deployment", json!({"replicas": "5", "updatedReplicas": null}), None),
+        (
+            "StatefulSet",
+            json!({"replicas": 3, "updatedReplicas": 1, "currentRevision": "a", "updateRevision": "b"}),
+            some(1, 3),
+        ),
+        ("StatefulSet", json!({"replicas": 3, "currentRevision": "a", "updateRevision": "a"}), None),
+        ("StatefulSet", json!({"replicas": 3, "currentRevision": "a"}), None),
+        (
+            "Rollout",
+            json!({"replicas": 4, "updatedReplicas": 1, "stableRS": "a", "currentPodHash": "b"}),
+            some(1, 4),
+        ),
+        ("Rollout", json!({"replicas": 4, "stableRS": "a", "currentPodHash": "a"}), None),
+        ("Rollout", json!({"replicas": 4, "currentPodHash": "a"}), None),
+        ("Other", json!({"replicas": 4, "updatedReplicas": 1}), None),
+    ] {
+        assert_eq!(Rollout::from_object(kind, &json!({"status": status})), expected, "{kind} {status}");
+    }
+    assert_eq!(Rollout::from_object("Deployment", &json!({})), None);
 }

@@ -1,14 +1,13 @@
 //! IntelligentHorizontalPodAutoscalers of Kapacity (`autoscaling.kapacitystack.io/v1alpha1`).
 //!
-//! Kapacity scales without an HPA. The operator must create an HPA for the same target, with the label that the policy
-//! selects.
+//! Kapacity scales without an HPA. The operator must create an HPA for the same target, with the label of the policy's
+//! selector.
 
-use super::manifest::{ScalingPolicy, Schedule};
-use super::note::Remark;
+use super::manifest::{Remark, ScalingPolicy, Schedule};
 use super::{Field, Source};
 use crate::spec::Mode;
 
-/// Converts an IntelligentHorizontalPodAutoscaler. `None` if no field of it has a counterpart.
+/// Converts an IntelligentHorizontalPodAutoscaler. Returns `None` if none of its fields has a counterpart.
 pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     let (mut policy, label) = ScalingPolicy::labelled(source, "kapacity");
     let spec = source.root.at("spec");
@@ -45,7 +44,7 @@ pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     Some(policy)
 }
 
-/// Converts `paused`, `scaleMode` and the disabled directions, in this order of precedence.
+/// Converts `paused`, `scaleMode` and disabled directions. They take precedence in this order.
 fn mode(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     let behavior = spec.at("behavior");
     let (up, down) = (behavior.at("scaleUp"), behavior.at("scaleDown"));
@@ -86,8 +85,8 @@ fn mode(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     }
 }
 
-/// Converts a cron provider. A provider with the highest priority sets the count. If other providers have the same
-/// priority, it sets only a floor.
+/// Converts a provider of type Cron. The provider with the highest priority sets the count. If several providers have this
+/// priority, each of them sets only a floor.
 fn portrait(source: &mut Source<'_>, provider: &Field<'_>, all: &[Field<'_>], policy: &mut ScalingPolicy) {
     let kind = provider.at("type");
     let priority = |provider: &Field<'_>| {

@@ -1,26 +1,25 @@
-//! ScaledObjects of KEDA (`keda.sh/v1alpha1`), as of KEDA 2.20.
+//! ScaledObjects of KEDA 2.20 (`keda.sh/v1alpha1`).
 //!
-//! KEDA keeps writing the HPA and serving its metrics. A policy replaces the features that KEDA implements by deleting
-//! the HPA, changing its behavior, or replacing values of metrics.
+//! After an import, KEDA still writes the HPA and serves its metrics. A policy replaces the features for which KEDA deletes
+//! the HPA, changes its behavior, or replaces values of metrics.
 
-use super::manifest::{Fallback, ScalingPolicy, Schedule};
-use super::note::Remark;
+use super::manifest::{Fallback, Remark, ScalingPolicy, Schedule};
 use super::{Field, Source};
 use crate::spec::{Cause, Mode, Strategy};
 
-/// Annotations that pause scaling.
+/// The annotations that pause scaling.
 const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
 const PAUSED: &str = "autoscaling.keda.sh/paused";
 const PAUSED_SCALE_IN: &str = "autoscaling.keda.sh/paused-scale-in";
 const PAUSED_SCALE_OUT: &str = "autoscaling.keda.sh/paused-scale-out";
-/// An annotation that activates a target at 0 replicas.
+/// The annotation that activates a target at zero replicas.
 const FORCE_ACTIVATION: &str = "autoscaling.keda.sh/force-activation";
-/// The default sync period of HPAs. KEDA counts a failure each time that the HPA controller requests a metric.
+/// The default sync period of HPAs. For KEDA, each failed request of the HPA controller for a metric is a failure.
 const SYNC_PERIOD_SECONDS: i64 = 15;
-/// The longest `failureDurationSeconds`.
+/// Maximum of `failureDurationSeconds`.
 const MAX_SECONDS: i64 = 86_400;
 
-/// Converts a ScaledObject. `None` if no field of it has a counterpart.
+/// Converts a ScaledObject. Returns `None` if none of its fields has a counterpart.
 pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     // KEDA sets these labels on the HPA, unless the ScaledObject sets them.
     let labels = source.root.at("metadata").at("labels");
@@ -39,7 +38,7 @@ pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     fallback(source, &spec, &mut policy);
     for (name, field) in spec.fields() {
         let remark = match name {
-            // KEDA keeps writing these fields to the HPA, or the code above converts them.
+            // KEDA writes these fields to the HPA, or they were converted above.
             "scaleTargetRef" | "minReplicaCount" | "maxReplicaCount" | "advanced" | "triggers"
             | "fallback" => continue,
             "pollingInterval" => Remark::Kept(
@@ -55,8 +54,8 @@ pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     policy.if_useful()
 }
 
-/// Converts the annotations. As in KEDA, `paused-replicas` takes precedence over `paused`, and `paused` over the
-/// others.
+/// Converts the annotations. As in KEDA, `paused-replicas` takes precedence over `paused`, and `paused` takes precedence
+/// over `paused-scale-in` and `paused-scale-out`.
 fn pause(source: &mut Source<'_>, policy: &mut ScalingPolicy) {
     let annotations = source.root.at("metadata").at("annotations");
     let replicas = annotations.at(PAUSED_REPLICAS);
@@ -92,15 +91,15 @@ fn pause(source: &mut Source<'_>, policy: &mut ScalingPolicy) {
     }
 }
 
-/// KEDA treats a value as true unless Go parses it as false.
+/// Whether an annotation is true for KEDA: it is set, and `strconv.ParseBool` does not parse it as false.
 fn is_true(field: &Field<'_>) -> bool {
     let Some(value) = field.value() else { return false };
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     !matches!(text.as_str(), "0" | "f" | "F" | "false" | "FALSE" | "False")
 }
 
-/// Converts cron triggers to floors: the metric of such a trigger proposes `desiredReplicas`, and the highest proposal
-/// applies.
+/// Converts cron triggers to floors. The metric of such a trigger proposes `desiredReplicas`, and the highest proposal of
+/// all metrics is chosen.
 fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     let triggers = spec.at("triggers");
     let formula = spec.at("advanced").at("scalingModifiers").at("formula");
@@ -162,7 +161,7 @@ fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolic
     }
 }
 
-/// Converts the fallback for triggers whose metric KEDA cannot read.
+/// Converts the fallback for triggers whose metrics fail.
 fn fallback(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     let fallback = spec.at("fallback");
     if !fallback.is_set() {

@@ -1,15 +1,15 @@
 //! Converts objects of other autoscalers to ScalingPolicies.
 //!
-//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, the ScalingSchedules of
-//! Zalando's kube-metrics-adapter with the HPAs that refer to them, and the rules of prometheus-adapter with the HPAs
-//! that use their metrics. Each field of such an object becomes a field of a policy, causes a [`Note`], or both. Every
-//! policy is valid: fields that [`crate::spec::read`] would report are omitted and noted.
+//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, ScalingSchedules of Zalando's
+//! kube-metrics-adapter with the HPAs that refer to them, and rules of prometheus-adapter with the HPAs that use their
+//! metrics. Each field of such an object becomes a field of a policy, or causes a [`Note`], or both. The policies are
+//! valid: fields that [`crate::spec::read`] would report are omitted, with a note.
 
 mod adapter;
 mod kapacity;
 mod keda;
 mod manifest;
-mod note;
+mod rule;
 mod zalando;
 
 #[cfg(test)]
@@ -20,15 +20,15 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use self::adapter::MetricSources;
-pub use self::manifest::ScalingPolicy;
-pub use self::note::{Note, Remark};
+use self::manifest::shown;
+pub use self::manifest::{Note, Remark, ScalingPolicy};
 
 /// An object of the input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object {
     /// The location of the object: `web.yaml: document 2`.
     pub location: Arc<str>,
-    /// The object, as in a manifest.
+    /// The content of the manifest.
     pub value: Value,
 }
 
@@ -37,7 +37,7 @@ pub struct Object {
 pub struct Import {
     /// The policies, in the order of the objects.
     pub policies: Vec<ScalingPolicy>,
-    /// Notes about the fields, in the order of the objects.
+    /// The notes about fields, in the order of the objects.
     pub notes: Vec<Note>,
     /// The source file for the metrics of the policies. `None` without a configuration of prometheus-adapter.
     pub sources: Option<MetricSources>,
@@ -48,12 +48,12 @@ pub struct Import {
 /// Maximum number of notes about one input.
 pub const MAX_NOTES: usize = 10_000;
 
-/// The input causes more than [`MAX_NOTES`] notes.
+/// The error of an input that causes more than [`MAX_NOTES`] notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the objects need more than {MAX_NOTES} notes; import fewer objects at once")]
 pub struct TooManyNotes;
 
-/// Converts objects. Objects of other projects are ignored.
+/// Converts objects. Objects of other API groups are ignored.
 ///
 /// # Errors
 /// Returns [`TooManyNotes`] for more than [`MAX_NOTES`] notes.
@@ -82,7 +82,7 @@ pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
                 zalando.add(object, &source);
                 None
             }
-            // The calls below convert HPAs that refer to a schedule or use a metric of an adapter.
+            // HPAs are converted after all schedules and rules are known.
             Some(Supported::Hpa) => continue,
             None => {
                 source.refuse_relatives();
@@ -106,12 +106,11 @@ impl Import {
     }
 }
 
-/// The HPAs of an input.
 fn hpas(objects: &[Object]) -> impl Iterator<Item = Source<'_>> {
     objects.iter().filter_map(Source::new).filter(|source| source.supported() == Some(Supported::Hpa))
 }
 
-/// The kinds that are converted.
+/// The kinds of objects that are converted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Supported {
     Keda,
@@ -120,7 +119,7 @@ enum Supported {
     Hpa,
 }
 
-/// The groups of the supported kinds. Other kinds of these groups are noted, not ignored.
+/// The API groups of other autoscalers. Unsupported kinds of these groups cause a note.
 const GROUPS: [&str; 3] = ["keda.sh", "autoscaling.kapacitystack.io", "zalando.org"];
 
 /// An object to convert, and the notes about it.
@@ -131,7 +130,7 @@ struct Source<'a> {
     name: &'a str,
     root: Field<'a>,
     location: Arc<str>,
-    /// `ScaledObject shop/web`.
+    /// The kind and the name: `ScaledObject shop/web`.
     title: Arc<str>,
     notes: Vec<Note>,
 }
@@ -159,7 +158,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// A configuration of prometheus-adapter: a plain file, or an entry of a ConfigMap.
+    /// The configuration of prometheus-adapter in a plain file or in a ConfigMap. `None` for other objects.
     fn with_configuration(object: &'a Object) -> Option<(Self, Value)> {
         if let Some(mut source) = Self::new(object) {
             if source.kind != "ConfigMap" {
@@ -194,7 +193,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Notes an object of a supported group, but of an unsupported kind.
+    /// Notes an object of an unsupported kind if its group is that of another autoscaler.
     fn refuse_relatives(&mut self) {
         if GROUPS.contains(&self.group) {
             let root = self.root.clone();
@@ -211,13 +210,13 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// Notes the label that an HPA needs to match the selector of its policy.
+    /// Notes the label that the operator must add to an HPA.
     fn ask_for_label(&mut self, label: &str) {
         let labels = self.root.at("metadata").at("labels");
         self.note(&labels, Remark::Next(format!("add the label {label}")));
     }
 
-    /// The text of a required field.
+    /// Returns the text of a required field. Notes an absent field and a value of another type.
     fn required_text<'b>(&mut self, field: &Field<'b>) -> Option<&'b str> {
         if !field.is_set() {
             self.note(field, Remark::Missing);
@@ -235,7 +234,7 @@ impl<'a> Source<'a> {
         text
     }
 
-    /// An integer, which may be written as text.
+    /// Returns an integer of at least `lowest`, which may be written as text. Notes any other value as invalid.
     fn count(&mut self, field: &Field<'_>, lowest: i64, expected: &'static str) -> Option<i64> {
         let value = field.value()?;
         let number = value.as_i64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
@@ -246,7 +245,7 @@ impl<'a> Source<'a> {
         number
     }
 
-    /// A boolean. An absent field is false.
+    /// Returns a boolean, which is false for an absent field. Notes any other value as invalid.
     fn is_true(&mut self, field: &Field<'_>) -> bool {
         let Some(value) = field.value() else { return false };
         value.as_bool().unwrap_or_else(|| {
@@ -256,12 +255,12 @@ impl<'a> Source<'a> {
     }
 
     fn invalid(&mut self, field: &Field<'_>, expected: &'static str) {
-        let value = field.value().map(note::shown).unwrap_or_default();
+        let value = field.value().map(shown).unwrap_or_default();
         self.note(field, Remark::Invalid { expected, value });
     }
 }
 
-/// A field that may be absent.
+/// A field of an object, which may be absent.
 #[derive(Debug, Clone)]
 struct Field<'a> {
     value: Option<&'a Value>,
@@ -269,17 +268,17 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The object itself. Its path is empty.
+    /// The object as a whole, with an empty path.
     fn root(value: &'a Value) -> Self {
         Self { value: Some(value), path: String::new() }
     }
 
-    /// The path: `spec.triggers[0].metadata.start`.
+    /// The path in the object: `spec.triggers[0].metadata.start`.
     fn path(&self) -> &str {
         &self.path
     }
 
-    /// The value. Null is absent.
+    /// The value. `None` if the field is absent or null.
     fn value(&self) -> Option<&'a Value> {
         self.value
     }
@@ -288,8 +287,7 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// A field of a mapping. Its path has brackets around a name with a dot or a slash, such as the name of an
-    /// annotation.
+    /// A field of a mapping. In its path, a name with a dot or a slash is in brackets, such as that of an annotation.
     fn at(&self, name: &str) -> Self {
         let value = self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null());
         let path = match name.contains(['.', '/']) {
@@ -307,7 +305,7 @@ impl<'a> Field<'a> {
         entries.iter().enumerate().map(entry).collect()
     }
 
-    /// The fields of a mapping that are set, with their names.
+    /// The fields of a mapping that are set, each with its name.
     fn fields(&self) -> Vec<(&'a str, Self)> {
         let names = self.value.and_then(Value::as_object).into_iter().flatten();
         names.map(|(name, _)| (name.as_str(), self.at(name))).filter(|(_, field)| field.is_set()).collect()

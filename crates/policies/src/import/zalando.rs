@@ -1,23 +1,22 @@
 //! ScalingSchedules and ClusterScalingSchedules of kube-metrics-adapter (`zalando.org/v1`).
 //!
-//! Their values are metrics. An HPA divides a value by its `averageValue`, so a schedule becomes a floor of each HPA
-//! that refers to it.
+//! The value of such an object is a metric. An HPA divides the value by its `averageValue`, so a schedule becomes a floor
+//! for each HPA that refers to the object.
 
-use serde_json::Value;
-
-use super::manifest::{ScalingPolicy, Schedule};
-use super::note::{Note, Remark};
-use super::{Field, Import, Object, Source, TooManyNotes, hpas};
-use crate::spec::MAX_ENTRIES;
 use autoscaling::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
-/// The default of `--scaling-schedule-default-time-zone` of the adapter.
+use super::manifest::{Note, Remark, ScalingPolicy, Schedule};
+use super::{Field, Import, Object, Source, TooManyNotes, hpas};
+use crate::spec::MAX_ENTRIES;
+
+/// The default of the adapter's flag `--scaling-schedule-default-time-zone`.
 const DEFAULT_TIME_ZONE: &str = "Europe/Berlin";
 const MINUTES_OF_A_DAY: i64 = 24 * 60;
 const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 
-/// The schedules of an input.
+/// The ScalingSchedules and ClusterScalingSchedules of an input.
 #[derive(Default)]
 pub(super) struct Schedules<'a>(Vec<Entry<'a>>);
 
@@ -35,7 +34,7 @@ impl<'a> Schedules<'a> {
         self.0.push(Entry { kind, namespace, name, object, is_used: false });
     }
 
-    /// Converts the HPAs of the input that refer to schedules.
+    /// Converts the HPAs that refer to schedules, and notes the schedules without such an HPA.
     pub(super) fn convert(mut self, objects: &'a [Object], result: &mut Import) -> Result<(), TooManyNotes> {
         for mut hpa in hpas(objects) {
             let metrics = hpa.root.at("spec").at("metrics").items();
@@ -74,7 +73,7 @@ impl<'a> Schedules<'a> {
         Ok(())
     }
 
-    /// Adds the schedules to which a metric of an HPA refers.
+    /// Adds the schedules of the object to which a metric of an HPA refers.
     fn metric(&mut self, hpa: &mut Source<'_>, metric: &Field<'_>, policy: &mut ScalingPolicy) {
         let (described, target) =
             (metric.at("object").at("describedObject"), metric.at("object").at("target"));
@@ -114,14 +113,14 @@ impl<'a> Schedules<'a> {
                 convert(&mut source, schedule, index, quantity, policy);
             }
         }
-        // The first HPA gets all notes about the schedule. Each further HPA gets only refusals, because they can depend
-        // on its policy.
+        // The notes about the object appear once, with the first HPA. Refusals can depend on the policy of the HPA, so they
+        // appear with each HPA.
         let is_new = |note: &Note| is_first || matches!(note.remark, Remark::Refused(_));
         hpa.notes.extend(source.notes.into_iter().filter(is_new));
     }
 }
 
-/// Whether a metric of an HPA is the value of a schedule.
+/// Whether a metric of an HPA refers to a ScalingSchedule or a ClusterScalingSchedule.
 fn refers(metric: &Field<'_>) -> bool {
     let described = metric.at("object").at("describedObject");
     let is = |name: &str, test: fn(&str) -> bool| {
@@ -138,7 +137,7 @@ fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// Notes the time over which the adapter raises and lowers a value.
+/// Notes that the adapter raises and lowers a value gradually.
 fn window(source: &mut Source<'_>, spec: &Field<'_>) {
     let field = spec.at("scalingWindowDurationMinutes");
     let difference = match field.value().map(Value::as_i64) {
@@ -152,7 +151,7 @@ fn window(source: &mut Source<'_>, spec: &Field<'_>) {
     source.note(&field, Remark::Differs(difference.into()));
 }
 
-/// Adds one schedule as a floor.
+/// Adds one schedule to a policy, as a floor.
 fn convert(
     source: &mut Source<'_>,
     schedule: &Field<'_>,
@@ -191,7 +190,7 @@ fn convert(
     }
 }
 
-/// The times of a schedule with dates. Of `endDate` and the end of the duration, the later one applies.
+/// Converts the times of a schedule with dates. The end is the later of `endDate` and the end of the duration.
 fn one_time(source: &mut Source<'_>, schedule: &Field<'_>, minutes: i64) -> Option<Schedule> {
     let mut time = |field: &Field<'_>| {
         let text = source.text(field).filter(|text| !text.is_empty())?;
@@ -216,7 +215,7 @@ fn one_time(source: &mut Source<'_>, schedule: &Field<'_>, minutes: i64) -> Opti
     Some(Schedule { from: Some(start.to_string()), to: Some(end.to_string()), ..Schedule::default() })
 }
 
-/// The times of a schedule with days. Of `endTime` and the end of the duration, the later one applies.
+/// Converts the times of a schedule with days. The end is the later of `endTime` and the end of the duration.
 fn repeating(source: &mut Source<'_>, schedule: &Field<'_>, minutes: i64) -> Option<Schedule> {
     let period = schedule.at("period");
     let start = clock(source, &period.at("startTime"))?;
@@ -262,7 +261,7 @@ fn repeating(source: &mut Source<'_>, schedule: &Field<'_>, minutes: i64) -> Opt
     })
 }
 
-/// The minute of the day of `HH:MM`.
+/// Returns the minute of the day for a time such as `08:30`. Notes any other value.
 fn clock(source: &mut Source<'_>, field: &Field<'_>) -> Option<i64> {
     let minute = |text: &str| {
         let (hour, minute) = text.split_once(':')?;
@@ -282,7 +281,7 @@ fn clock(source: &mut Source<'_>, field: &Field<'_>) -> Option<i64> {
     parsed
 }
 
-/// A cron expression for a minute of some days.
+/// Prints the cron expression for a minute of the day, on some days of the week.
 fn cron(minute: i64, days: &[usize]) -> String {
     let names = DAYS.iter().enumerate().filter(|(day, _)| days.contains(day)).map(|(_, name)| *name);
     let names: Vec<&str> = names.collect();

@@ -1,4 +1,4 @@
-//! Schedules against tables, and against changes that are computed minute by minute.
+//! Schedules compared with lists of their changes, and with changes that are computed minute by minute.
 
 use jiff::ToSpan;
 use jiff::civil::{Date, date};
@@ -10,7 +10,7 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// The changes of the state from one time to another: the time, and whether the window opens.
+/// The changes of the state between two times: the time of each change, and whether the schedule is active after it.
 fn edges(schedule: &Recurrence, from: &str, to: &str) -> Vec<(String, bool)> {
     let (mut now, to) = (time(from), time(to));
     let mut edges = Vec::new();
@@ -151,9 +151,11 @@ fn invalid_schedule_names_the_field_and_the_cause() {
     assert!(Recurrence::parse("europe/berlin", "0 8 * * MON-FRI", "0 19 * * MON-FRI").is_ok());
 }
 
-/// A start and an end each day at fixed minutes, on some days of the week.
+/// A schedule with one start and one end on some days of the week.
 struct Daily {
+    /// The minute of the day.
     start: i64,
+    /// The minute of the day.
     end: i64,
     weekdays: [bool; 7],
 }
@@ -174,8 +176,8 @@ impl Daily {
     }
 }
 
-/// The changes, computed minute by minute. A repeated local minute counts the first time, and a skipped local minute
-/// counts at the clock change.
+/// The changes of a schedule, computed minute by minute. A repeated local minute is used only the first time, and a skipped
+/// local minute occurs at the clock change.
 fn table(zone: &TimeZone, daily: &Daily, from: Timestamp, to: Timestamp) -> Vec<(Timestamp, bool)> {
     let mut changes = Vec::new();
     let local = |time: Timestamp| zone.to_datetime(time);
@@ -201,7 +203,7 @@ fn assert_equals_table(zone_name: &str, daily: &Daily, from: Timestamp, to: Time
     let (start, end) = daily.expressions();
     let schedule = Recurrence::parse(zone_name, &start, &end).unwrap();
     let expected = table(&time_zone(zone_name).unwrap().1, daily, from, to);
-    // The table does not know the state at its start: the comparison starts at the first opening.
+    // The comparison starts at the first change, because the table does not contain the state before it.
     let Some((first, _)) = expected.first() else { return };
     let mut actual = vec![(*first, schedule.phase(*first).is_active)];
     let mut now = *first;
@@ -239,7 +241,7 @@ fn assert_equals_table_in_all_zones(from: Timestamp, to: Timestamp) {
     }
 }
 
-/// Each case computes a table of 72,000 minutes, so this property runs a hundredth of the usual cases, but at least 24.
+/// A hundredth of the usual cases, but at least 24, because each case computes 72,000 minutes.
 fn hundredth_of_the_cases() -> ProptestConfig {
     let config = ProptestConfig::default();
     ProptestConfig { cases: (config.cases / 100).max(24), ..config }

@@ -2,31 +2,37 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::reader::{Reader, names, shown};
 use super::{
     BurstSpec, Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, MetricRule, Mode, ModeRule,
-    Named, PendingPods, PolicySpec, Problem, ProblemReason, metrics, schedules,
+    Named, PendingPods, PolicySpec, Problem, ProblemReason, metrics,
 };
+use crate::schedule::{Phase, Recurrence};
 
 /// Maximum bytes of a policy as text.
 pub const MAX_BYTES: usize = 64 << 10;
 /// Maximum number of entries in a list of a policy.
 pub const MAX_ENTRIES: usize = 100;
-/// Maximum number of reports about one policy. Further reports are only counted.
+/// Maximum number of problems in [`Parsed::problems`]. Further problems are only counted.
 pub const MAX_PROBLEMS: usize = 20;
-/// The default of `failureDurationSeconds`, and its minimum in KEP-5679.
+/// The default of `failureDurationSeconds`, which is its minimum in KEP-5679.
 const FAILURE_DURATION_SECONDS: u32 = 180;
-/// Maximum of each duration in seconds: a day.
+/// Maximum of most durations: a day in seconds.
 const MAX_SECONDS: i64 = 86_400;
 /// Maximum bytes of the name of a metric or a container.
 const MAX_NAME: usize = 253;
+/// Maximum bytes of the name of a schedule.
+const MAX_SCHEDULE_NAME: usize = 63;
+/// Maximum bytes of the name of a time zone.
+const MAX_TEXT: usize = 1024;
 
-/// The origin of a policy, from the highest precedence to the lowest.
+/// The kind of a policy's source, from the highest precedence to the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The annotation of the HPA.
+    /// The annotation `concertina.dev/policy` of an HPA.
     Annotation,
     /// A ScalingPolicy.
     Namespaced,
@@ -39,11 +45,11 @@ pub enum Level {
 pub struct Parsed {
     /// The valid fields.
     pub spec: PolicySpec,
-    /// The problems of the other fields, each with the path of its field.
+    /// The problems of the other fields, sorted by path.
     pub problems: Vec<Problem>,
 }
 
-/// Reads a policy in YAML or JSON, from an annotation or a file.
+/// Reads a policy from the text of an annotation or a file, in YAML or JSON.
 pub fn parse(text: &str, level: Level) -> Parsed {
     let whole = |reason| Parsed {
         spec: PolicySpec::default(),
@@ -53,7 +59,7 @@ pub fn parse(text: &str, level: Level) -> Parsed {
         return whole(ProblemReason::TooLarge { bytes: text.len(), maximum: MAX_BYTES });
     }
     let mut options = serde_saphyr::Options::default();
-    // Errors are shown without a snippet of the text, and rendering a snippet takes longer than parsing the text.
+    // Problems contain no snippet of the text, and rendering a snippet would take longer than parsing the text.
     options.with_snippet = false;
     match serde_saphyr::from_str_with_options::<Value>(text, options) {
         Ok(value) => read(value, level),
@@ -65,7 +71,7 @@ pub fn parse(text: &str, level: Level) -> Parsed {
     }
 }
 
-/// Reads the `spec` of a policy. The caller reads `selector` and `namespaceSelector` of an object.
+/// Reads the `spec` of an object. `selector` and `namespaceSelector` are ignored, because the caller reads them.
 pub fn read(value: Value, level: Level) -> Parsed {
     let mut problems = Vec::new();
     let spec = match value {
@@ -103,13 +109,13 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
     let burst = reader.unit("burst", |reader| Some(burst(reader)));
     PolicySpec {
         mode: mode(reader),
-        // The windows of `burst` have a bucket for each second, so the default period is one second.
+        // The default with `burst` is one second, because its windows have one bucket per second.
         sync_period_seconds: reader.integer("syncPeriodSeconds", 1..=3600).or_else(|| burst.map(|_| 1)),
         tolerance: reader.fraction("tolerance"),
         cpu_initialization_period_seconds: reader.integer("cpuInitializationPeriodSeconds", 0..=MAX_SECONDS),
         initial_readiness_delay_seconds: reader.integer("initialReadinessDelaySeconds", 0..=MAX_SECONDS),
         downscale_stabilization_seconds: reader.integer("downscaleStabilizationSeconds", 0..=MAX_SECONDS),
-        schedules: reader.list("schedules", schedules::read).map(Into::into),
+        schedules: reader.list("schedules", schedule).map(Into::into),
         fallback: reader.list("fallback", fallback).map(Into::into),
         combine: reader.choice("combine"),
         metrics: metric_rules(reader),
@@ -120,7 +126,7 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
     }
 }
 
-/// A mode that cannot be read, or that would last longer than intended, holds the count.
+/// Reads `mode`, `replicas` and `until`. If one of them is invalid, the mode is `None`, so the count is held.
 fn mode(reader: &mut Reader<'_>) -> Option<ModeRule> {
     let value = reader.take("mode");
     let has_until = reader.has("until");
@@ -151,7 +157,7 @@ fn mode(reader: &mut Reader<'_>) -> Option<ModeRule> {
     Some(ModeRule { mode: mode.filter(|_| is_valid), replicas, until })
 }
 
-/// The names of actions, without the values that [`FallbackAction`] contains.
+/// `action` of a fallback, without the count of [`FallbackAction`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ActionName {
     Hold,
@@ -217,17 +223,12 @@ fn metric_rules(reader: &mut Reader<'_>) -> Option<Arc<[MetricRule]>> {
 
 fn burst(reader: &mut Reader<'_>) -> BurstSpec {
     let default = BurstSpec::default();
+    let mut or = |field, range, default| reader.integer(field, range).unwrap_or(default);
     let burst = BurstSpec {
-        window_seconds: reader.integer("windowSeconds", 1..=3600).unwrap_or(default.window_seconds),
-        stable_window_seconds: reader
-            .integer("stableWindowSeconds", 1..=3600)
-            .unwrap_or(default.stable_window_seconds),
-        threshold_percent: reader
-            .integer("thresholdPercent", 100..=100_000)
-            .unwrap_or(default.threshold_percent),
-        scale_down_delay_seconds: reader
-            .integer("scaleDownDelaySeconds", 0..=3600)
-            .unwrap_or(default.scale_down_delay_seconds),
+        window_seconds: or("windowSeconds", 1..=3600, default.window_seconds),
+        stable_window_seconds: or("stableWindowSeconds", 1..=3600, default.stable_window_seconds),
+        threshold_percent: or("thresholdPercent", 100..=100_000, default.threshold_percent),
+        scale_down_delay_seconds: or("scaleDownDelaySeconds", 0..=3600, default.scale_down_delay_seconds),
         activation_replicas: reader.count("activationReplicas").unwrap_or(default.activation_replicas),
     };
     if burst.window_seconds > burst.stable_window_seconds {
@@ -239,9 +240,7 @@ fn burst(reader: &mut Reader<'_>) -> BurstSpec {
 fn guards(reader: &mut Reader<'_>) -> Guards {
     Guards {
         pending_pods: reader.unit("pendingPods", |reader| {
-            if !reader.has("maximum") {
-                reader.report("maximum", ProblemReason::Required);
-            }
+            reader.require("maximum");
             let unschedulable_only = reader.boolean("unschedulableOnly").unwrap_or(false);
             Some(PendingPods { maximum: reader.amount("maximum")?, unschedulable_only })
         }),
@@ -274,5 +273,119 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
         allowed_modes: reader.choices("allowedModes"),
         highest_floor: reader.count("highestFloor"),
         highest_ceiling: reader.count("highestCeiling"),
+    }
+}
+
+/// A floor, a ceiling, or both, for limited times.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// The name in conditions and events.
+    pub name: Arc<str>,
+    /// `minReplicas`: the floor.
+    pub min_replicas: Option<i32>,
+    /// `maxReplicas`: the ceiling.
+    pub max_replicas: Option<i32>,
+    /// The times at which the schedule is active.
+    pub when: When,
+}
+
+/// The times at which a [`Schedule`] is active.
+#[derive(Debug, Clone, PartialEq)]
+pub enum When {
+    /// Once.
+    Interval {
+        /// The start.
+        from: Timestamp,
+        /// The end, at which the schedule is not active anymore.
+        to: Timestamp,
+    },
+    /// Repeatedly.
+    Recurring(Arc<Recurrence>),
+}
+
+impl When {
+    /// The state of the schedule at a time.
+    pub fn phase(&self, now: Timestamp) -> Phase {
+        match self {
+            Self::Interval { from, to } => {
+                let is_active = (*from..*to).contains(&now);
+                let until = [*from, *to].into_iter().find(|edge| *edge > now);
+                Phase { is_active, until }
+            }
+            Self::Recurring(recurrence) => recurrence.phase(now),
+        }
+    }
+}
+
+/// Reads an entry of `schedules`.
+fn schedule(reader: &mut Reader<'_>) -> Option<Schedule> {
+    let name = reader.text("name", MAX_SCHEDULE_NAME);
+    if name.is_none() && !reader.has("name") {
+        reader.report("name", ProblemReason::Missing("conditions and events need it"));
+    }
+    let is_bound = reader.has("minReplicas") || reader.has("maxReplicas");
+    let (min_replicas, max_replicas) = (reader.count("minReplicas"), reader.count("maxReplicas"));
+    match (min_replicas, max_replicas) {
+        (None, None) if !is_bound => {
+            reader.report_whole(ProblemReason::Conflict("needs minReplicas or maxReplicas, or both"));
+        }
+        (Some(min), Some(max)) if min > max => {
+            reader.report("minReplicas", ProblemReason::Conflict("is higher than maxReplicas"));
+        }
+        _ => {}
+    }
+    let is_interval = reader.has("from") || reader.has("to");
+    let is_recurring = reader.has("start") || reader.has("end") || reader.has("timeZone");
+    let (from, to) = (reader.time("from"), reader.time("to"));
+    let mut text = |field| reader.text(field, MAX_TEXT);
+    let (time_zone, start, end) = (text("timeZone"), text("start"), text("end"));
+    let when = match (is_interval, is_recurring) {
+        (true, false) => interval(reader, from, to),
+        (false, true) => recurring(reader, time_zone.as_deref(), start.as_deref(), end.as_deref()),
+        (true, true) => {
+            reader.report_whole(ProblemReason::Conflict("has from or to, and also start, end or timeZone"));
+            None
+        }
+        (false, false) => {
+            reader.report_whole(ProblemReason::Conflict("needs from and to, or start and end"));
+            None
+        }
+    };
+    Some(Schedule { name: name?.into(), min_replicas, max_replicas, when: when? })
+}
+
+fn interval(reader: &mut Reader<'_>, from: Option<Timestamp>, to: Option<Timestamp>) -> Option<When> {
+    match (from, to) {
+        (Some(from), Some(to)) if from < to => Some(When::Interval { from, to }),
+        (Some(_), Some(_)) => {
+            reader.report("to", ProblemReason::Conflict("is not later than from"));
+            None
+        }
+        (from, _) => {
+            let field = if from.is_none() { "from" } else { "to" };
+            reader.report(field, ProblemReason::Missing("a schedule needs from and to"));
+            None
+        }
+    }
+}
+
+fn recurring(
+    reader: &mut Reader<'_>,
+    time_zone: Option<&str>,
+    start: Option<&str>,
+    end: Option<&str>,
+) -> Option<When> {
+    let time_zone = time_zone.unwrap_or("UTC");
+    let (Some(start), Some(end)) = (start, end) else {
+        let field = if start.is_none() { "start" } else { "end" };
+        reader.report(field, ProblemReason::Missing("a schedule needs start and end"));
+        return None;
+    };
+    match Recurrence::parse(time_zone, start, end) {
+        Ok(recurrence) => Some(When::Recurring(Arc::new(recurrence))),
+        Err(error) => {
+            reader.report_whole(ProblemReason::Schedule(error));
+            None
+        }
     }
 }

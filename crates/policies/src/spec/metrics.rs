@@ -1,4 +1,4 @@
-//! `metrics`: the origins of the numbers of an HPA's metrics.
+//! `metrics`: the sources of an HPA's metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,67 +12,67 @@ use super::{Named, Problem, ProblemReason};
 
 /// Maximum bytes of a query.
 const MAX_QUERY: usize = 16 << 10;
-/// Maximum bytes of a name, a path, or a label.
+/// Maximum bytes of a name, a path or a label.
 const MAX_TEXT: usize = 1024;
 /// Maximum bytes of an API group.
 const MAX_GROUP: usize = 253;
-/// Maximum number of labels of a series.
+/// Maximum number of `labels`.
 const MAX_LABELS: usize = 30;
 
-/// The resources that a kubelet measures. One page contains both.
+/// The resources that a kubelet measures.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
-/// The origin of one metric of an HPA. With `kubelet`, the rule applies to all metrics of this name of type Resource or
-/// ContainerResource, otherwise to those of type Pods, Object or External.
+/// An entry of `metrics`: the source of the metrics with one name. With `kubelet`, the rule applies to metrics of type
+/// Resource or ContainerResource, otherwise to those of type Pods, Object or External.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricRule {
     /// `metric`: the name in `spec.metrics`.
     pub metric: Arc<str>,
-    /// `maxAgeSeconds`: the maximum age of a number. An older number is an error. `None` for no limit.
+    /// `maxAgeSeconds`: the maximum age of a value. With an older value, the metric fails. `None` for no maximum.
     pub max_age_seconds: Option<u32>,
     /// `prometheus`, `pods`, `source` or `kubelet`.
     pub origin: MetricOrigin,
 }
 
 impl MetricRule {
-    /// The rule for a metric of type Pods, Object or External: the first one with its name.
+    /// Returns the rule for a metric of type Pods, Object or External: the first one with its name.
     pub fn find<'a>(rules: &'a [Self], metric: &str) -> Option<&'a Self> {
         rules.iter().find(|rule| *rule.metric == *metric && rule.origin != MetricOrigin::Kubelet)
     }
 }
 
-/// The origin of a metric.
+/// The source of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MetricOrigin {
-    /// An instant query.
+    /// `prometheus`: an instant query.
     Prometheus {
         /// `server`: the name in the source file.
         server: Arc<str>,
         /// `query`: PromQL with the variables `$pods`, `$namespace` and `$name`.
         query: Arc<str>,
     },
-    /// A page of metrics of each pod.
+    /// `pods`: a page of metrics that each pod serves.
     Pods(Arc<PodSeries>),
-    /// The usage of pods from the kubelets of their nodes.
+    /// `kubelet`: the kubelets of the pods' nodes.
     Kubelet,
-    /// `source.apiGroup`: the API group of a metrics adapter, in place of the default group.
+    /// `source.apiGroup`: a metrics adapter with another API group than the default one.
     ApiGroup(Arc<str>),
 }
 
-/// The series that yield one number for each pod.
+/// `pods`: the page of a pod, and the series that yield its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSeries {
-    /// `port`: the number or the name of a port that a container of the pod declares.
+    /// `port`.
     pub port: PodPort,
     /// `path`, `/metrics` by default.
     pub path: Arc<str>,
     /// `scheme`, `tlsConfig` and `authorization`. `None` for a request without TLS.
     pub transport: Option<Arc<PodTransport>>,
-    /// `series`: the name of the series on the page.
+    /// `series`: the name of the series.
     pub series: Arc<str>,
-    /// `labels` that a series must have, sorted by name.
+    /// `labels`: the labels that a series must have, sorted by name.
     pub labels: Arc<[(String, String)]>,
-    /// `reduce`: the function that combines several series into one number.
+    /// `reduce`: the function that combines several series into one value.
     pub reduce: Reduction,
     /// `rateSeconds`: the window of the rate of a counter. `None` for a gauge.
     pub rate_seconds: Option<u16>,
@@ -80,22 +80,22 @@ pub struct PodSeries {
     pub interval_seconds: u16,
 }
 
-/// A port of a pod.
+/// `port`: a port that a container of the pod declares.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodPort {
-    /// `containerPort`.
+    /// `containerPort` of the port.
     Number(u16),
-    /// `name`.
+    /// `name` of the port.
     Name(Arc<str>),
 }
 
-/// The function that combines several series of a pod into one number.
+/// `reduce`: the function that combines several series of a pod into one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Reduction {
-    /// The sum of the series.
+    /// The sum of the values.
     #[default]
     Sum,
-    /// The average of the series.
+    /// The average of the values.
     Average,
     /// The highest value.
     Max,
@@ -127,7 +127,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<MetricRule> {
     Some(MetricRule { metric: metric.into(), max_age_seconds, origin })
 }
 
-/// Reports each rule whose metric has an earlier rule.
+/// Returns a problem for each rule whose metric has an earlier rule.
 pub(super) fn duplicates(rules: &[MetricRule]) -> Vec<Problem> {
     let earlier = |index: usize, rule: &MetricRule| {
         rules.iter().take(index).any(|earlier| earlier.metric == rule.metric)
@@ -142,9 +142,7 @@ pub(super) fn duplicates(rules: &[MetricRule]) -> Vec<Problem> {
 }
 
 pub(super) fn required(reader: &mut Reader<'_>, field: &'static str, maximum: usize) -> Option<String> {
-    if !reader.has(field) {
-        reader.report(field, ProblemReason::Required);
-    }
+    reader.require(field);
     reader.text(field, maximum)
 }
 
@@ -155,9 +153,7 @@ fn prometheus(reader: &mut Reader<'_>) -> Option<MetricOrigin> {
 }
 
 fn api_group(reader: &mut Reader<'_>) -> Option<Arc<str>> {
-    if !reader.has("apiGroup") {
-        reader.report("apiGroup", ProblemReason::Required);
-    }
+    reader.require("apiGroup");
     let expected =
         || "an API group such as external.metrics.example.com, and none of the default ones".to_owned();
     reader.convert("apiGroup", expected, |value| {
@@ -165,22 +161,22 @@ fn api_group(reader: &mut Reader<'_>) -> Option<Arc<str>> {
     })
 }
 
-/// Whether a text is a valid API group for a metric: a DNS subdomain other than the default groups.
+/// Whether a text is a valid API group of a metrics adapter: a DNS subdomain with a dot, other than the default groups.
 pub fn is_api_group(group: &str) -> bool {
+    group.len() <= MAX_GROUP && group.contains('.') && is_subdomain(group) && Api::from_group(group).is_none()
+}
+
+/// Whether a text is a DNS subdomain of any length.
+pub(super) fn is_subdomain(text: &str) -> bool {
     let is_label = |label: &str| {
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
     };
-    group.len() <= MAX_GROUP
-        && group.contains('.')
-        && group.split('.').all(is_label)
-        && Api::from_group(group).is_none()
+    text.split('.').all(is_label)
 }
 
 fn pods(reader: &mut Reader<'_>) -> Option<PodSeries> {
-    if !reader.has("port") {
-        reader.report("port", ProblemReason::Required);
-    }
+    reader.require("port");
     let port = reader.convert("port", || "the number or the name of a port".to_owned(), port);
     let path = reader.convert("path", || "a path such as /metrics".to_owned(), path);
     let transport = transport::read(reader);
@@ -189,7 +185,7 @@ fn pods(reader: &mut Reader<'_>) -> Option<PodSeries> {
     let reduce = reader.choice("reduce").unwrap_or_default();
     let rate_seconds = reader.integer("rateSeconds", 1..=3600);
     let interval_seconds = reader.integer("intervalSeconds", 1..=300);
-    // A rate needs two scrapes in its window, and one of them may be late.
+    // A rate needs two scrapes in its window, and a scrape may be late.
     let default_interval = rate_seconds.map_or(5, |rate: u16| (rate / 4).clamp(1, 5));
     let interval_seconds = interval_seconds.unwrap_or(default_interval);
     if rate_seconds.is_some_and(|rate| rate < interval_seconds.saturating_mul(2)) {
@@ -224,7 +220,7 @@ fn port(value: &Value) -> Option<PodPort> {
     }
 }
 
-/// A path with an optional query. No character of it can change the authority of the URL.
+/// Converts a path with an optional query. The allowed characters cannot change the authority of the URL.
 fn path(value: &Value) -> Option<Arc<str>> {
     let path = value.as_str().filter(|path| path.starts_with('/') && path.len() <= MAX_TEXT)?;
     let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte));

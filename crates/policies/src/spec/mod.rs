@@ -1,12 +1,11 @@
-//! The fields of a policy, as values. [`parse`] and [`read`] omit invalid fields and report them.
+//! The fields of a policy. [`parse`] and [`read`] omit invalid fields, and report them.
 //!
-//! A field of the policy, a guard, a correction, and an entry of a list are each valid or ignored as a whole. Without
-//! an invalid or unknown field, an entry could have a much larger effect than intended.
+//! A field of the policy, a guard, a correction and an entry of a list are each ignored as a whole if a part is invalid or
+//! unknown. Otherwise, for example, an entry without an invalid limit could have a much larger effect than intended.
 
 mod fields;
 mod metrics;
 mod reader;
-mod schedules;
 mod transport;
 
 #[cfg(test)]
@@ -20,14 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::ScheduleError;
 
-pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, parse, read};
+pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, Schedule, When, parse, read};
 pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group};
-pub use self::schedules::{Schedule, When};
+pub use self::reader::Amount;
 pub use self::transport::{Authorities, PodTransport, SecretKey};
-pub use crate::amount::Amount;
 pub use crate::burst::BurstSpec;
 
-/// The valid fields of a policy. `None`: the policy does not set the field.
+/// The valid fields of a policy. A field is `None` if the policy does not set it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PolicySpec {
     /// `mode`, `replicas` and `until`.
@@ -60,27 +58,27 @@ pub struct PolicySpec {
     pub limits: Option<Limits>,
 }
 
-/// `mode`, `replicas` and `until`, which only apply together.
+/// `mode`, `replicas` and `until`, which are merged as one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModeRule {
-    /// The mode. `None` if it is invalid, which holds the count.
+    /// `mode`. `None` if it is invalid, so the count is held.
     pub mode: Option<Mode>,
-    /// The count of [`Mode::Pinned`].
+    /// `replicas`: the count of [`Mode::Pinned`].
     pub replicas: Option<i32>,
-    /// The end of the mode. [`Mode::Auto`] applies from then on.
+    /// `until`: the end of the mode, from which [`Mode::Auto`] applies. `None` if it never ends.
     pub until: Option<Timestamp>,
 }
 
-/// The reaction to a failed metric.
+/// An entry of `fallback`: the reaction to a failed metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
-    /// The cause of the failure. Not named `on`, because YAML 1.1 reads this word as `true`.
+    /// `when`: the cause of the failure. The field is not named `on`, because this is `true` in YAML 1.1.
     pub when: Cause,
-    /// The name of the metric. `None` for every metric.
+    /// `metric`: the name of the metric in the spec. `None` for every metric.
     pub metric: Option<Arc<str>>,
-    /// The time from the first failure to the action.
+    /// `failureDurationSeconds`: the time from the first failure to the action.
     pub failure_duration_seconds: u32,
-    /// The action.
+    /// `action`, with `replicas` and `strategy`.
     pub action: FallbackAction,
 }
 
@@ -106,29 +104,29 @@ pub enum FallbackAction {
     LastValue,
 }
 
-/// The choice between the count of a fallback and the current count.
+/// `strategy`: the choice between the count of a fallback and the current count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Strategy {
     /// The count of the fallback.
     #[default]
     Static,
-    /// The higher of both counts.
+    /// The higher count.
     AtLeast,
-    /// The lower of both counts.
+    /// The lower count.
     AtMost,
 }
 
-/// The choice among the proposals of several metrics.
+/// `combine`: the choice among the proposals of several metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Combine {
-    /// The highest.
+    /// The highest proposal.
     #[default]
     Max,
-    /// The lowest.
+    /// The lowest proposal.
     Min,
 }
 
-/// `guards`: rules that withhold a change, or a part of it.
+/// `guards`: rules that prevent a change of the count, or a part of the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Guards {
     /// `pendingPods`.
@@ -143,16 +141,16 @@ pub struct Guards {
     pub max_step: Option<MaxStep>,
 }
 
-/// `pendingPods`: a limit of waiting pods, above which the target does not scale up.
+/// `pendingPods`: the maximum number of pending pods for a scale-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PendingPods {
-    /// The maximum number of waiting pods for a scale-up. A percentage is relative to the current count.
+    /// `maximum`. A percentage is relative to the current count.
     pub maximum: Amount,
-    /// Whether only pods that the scheduler cannot place count.
+    /// `unschedulableOnly`: whether pending pods that the scheduler can place are ignored.
     pub unschedulable_only: bool,
 }
 
-/// The changes that wait for the end of a rollout.
+/// `rollout`: the changes that wait for the end of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RolloutGuard {
     /// No changes.
@@ -165,39 +163,39 @@ pub enum RolloutGuard {
     HoldScaleDown,
 }
 
-/// The reaction to metrics that all drop to 0 at once.
+/// `zeroMetrics`: the reaction to metrics that all drop to 0 at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ZeroMetrics {
-    /// Zero is a value like any other.
+    /// No reaction.
     Ignore,
-    /// No scale-down until a metric has another value.
+    /// No scale-down until a metric has a value other than 0.
     Hold,
 }
 
-/// The largest change in one sync.
+/// `maxStep`: the largest change in one sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MaxStep {
-    /// Maximum number of added pods. A percentage is relative to the current count.
+    /// `up`: the maximum number of added pods. A percentage is relative to the current count.
     pub up: Option<Amount>,
-    /// Maximum number of removed pods. A percentage is relative to the current count.
+    /// `down`: the maximum number of removed pods. A percentage is relative to the current count.
     pub down: Option<Amount>,
-    /// Maximum number of added pods, as a count. If `up` is set too, the lower of both limits applies.
+    /// `maximumPodsUp`: a second maximum of added pods. The lower maximum applies.
     pub maximum_pods_up: Option<u32>,
-    /// Maximum number of removed pods, as a count. If `down` is set too, the lower of both limits applies.
+    /// `maximumPodsDown`: a second maximum of removed pods. The lower maximum applies.
     pub maximum_pods_down: Option<u32>,
 }
 
-/// `corrections` of known faults of the reference.
+/// `corrections`: rules that correct known faults of the reference.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Corrections {
-    /// `averageValueWithinTolerance`: an AverageValue target within tolerance proposes `spec.replicas`, not
-    /// `status.replicas` (kubernetes/kubernetes#138505).
+    /// `averageValueWithinTolerance`: whether a metric with an AverageValue target proposes `spec.replicas` instead of
+    /// `status.replicas` if it is within tolerance (kubernetes/kubernetes#138505).
     pub average_value_within_tolerance: Option<bool>,
-    /// `ignoreContainersWithoutRequest`: containers that do not count for a resource that they do not request.
+    /// `ignoreContainersWithoutRequest`: the names of containers to omit from a resource that they do not request.
     pub ignore_containers_without_request: Option<Arc<[Arc<str>]>>,
 }
 
-/// `limits` of a ClusterScalingPolicy. Annotations and ScalingPolicies cannot exceed them.
+/// `limits` of a ClusterScalingPolicy, which annotations and ScalingPolicies cannot exceed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Limits {
     /// `shortestSyncPeriodSeconds`.
@@ -206,11 +204,11 @@ pub struct Limits {
     pub allowed_modes: Option<Vec<Mode>>,
     /// `highestFloor`: the maximum of `minReplicas` in schedules.
     pub highest_floor: Option<i32>,
-    /// `highestCeiling`: the maximum of `maxReplicas` in schedules, of pinned counts, and of counts of fallbacks.
+    /// `highestCeiling`: the maximum of `maxReplicas` in schedules, and of `replicas` of modes and fallbacks.
     pub highest_ceiling: Option<i32>,
 }
 
-/// The changes of the replica count that the controller may make.
+/// `mode`: the changes of the count that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Mode {
     /// All changes.
@@ -222,9 +220,9 @@ pub enum Mode {
     ScaleUpOnly,
     /// Scale-downs only.
     ScaleDownOnly,
-    /// Keep a fixed count.
+    /// No changes except to the fixed count `replicas`.
     Pinned,
-    /// Report decisions without applying them.
+    /// No changes. Decisions are only reported.
     DryRun,
 }
 
@@ -278,24 +276,24 @@ impl Named for ZeroMetrics {
     const NAMES: &'static [(&'static str, Self)] = &[("Ignore", Self::Ignore), ("Hold", Self::Hold)];
 }
 
-/// A field without an effect, or with an effect other than stated.
+/// A problem of a field, which has no effect or a different effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The path of the field: `schedules[2].start`. Empty for the policy as a whole.
     pub path: String,
-    /// The reason.
+    /// The kind of the problem.
     pub reason: ProblemReason,
 }
 
-/// The reason of a [`Problem`].
+/// The kind of a [`Problem`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProblemReason {
     /// The text is too long.
     #[error("has {bytes} bytes, at most {maximum} are allowed; the policy is ignored")]
     TooLarge {
-        /// The length.
+        /// The length in bytes.
         bytes: usize,
-        /// The maximum length.
+        /// The maximum length in bytes.
         maximum: usize,
     },
     /// The text is neither YAML nor JSON.
@@ -315,7 +313,7 @@ pub enum ProblemReason {
         /// The known field with the most similar name.
         suggestion: Option<&'static str>,
     },
-    /// The field exists in other kinds of policies only.
+    /// Only ClusterScalingPolicies have the field.
     #[error("has an effect in a ClusterScalingPolicy only")]
     ClusterOnly,
     /// The value is invalid.
@@ -323,19 +321,19 @@ pub enum ProblemReason {
     Invalid {
         /// The valid values.
         expected: String,
-        /// The value.
+        /// The value of the field, possibly truncated.
         value: String,
     },
     /// The field is required.
     #[error("is required")]
     Required,
-    /// The field is missing. Holds the reason why it is required.
+    /// The field is required, for this reason.
     #[error("is missing; {0}")]
     Missing(&'static str),
-    /// The field contradicts another one.
+    /// The field contradicts another field.
     #[error("{0}")]
     Conflict(&'static str),
-    /// The schedule is invalid. Its error names the field.
+    /// The schedule is invalid. The error contains the name of the field.
     #[error("{0}")]
     Schedule(ScheduleError),
     /// The mode or its end is invalid.
@@ -346,15 +344,15 @@ pub enum ProblemReason {
     Limited {
         /// The limit: `highestCeiling 100`.
         limit: String,
-        /// The policy with the limit.
+        /// The name of the ClusterScalingPolicy.
         policy: String,
-        /// The value that applies instead.
+        /// The effect: `100 applies`, or `the field is ignored`.
         effect: String,
     },
     /// The selector of the policy is invalid.
     #[error("{0}; the policy applies to no HPA")]
     Selector(String),
-    /// Further problems.
+    /// The number of further problems.
     #[error("{0} more problems")]
     More(usize),
 }

@@ -1,21 +1,26 @@
-//! Reads the fields of a mapping one by one, and reports invalid and unknown fields.
+//! Reads the fields of a mapping one by one, and reports invalid and unknown fields. The value of a field may be an
+//! [`Amount`].
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Amount, MAX_ENTRIES, Named, Problem, ProblemReason};
+use super::{MAX_ENTRIES, Named, Problem, ProblemReason};
 
-/// Maximum number of characters of a value in a report.
+/// Maximum number of characters of a value or a name in a report.
 const SHOWN: usize = 40;
-/// The lowest similarity of an unknown name to a suggested one.
+/// Minimum similarity of an unknown name and a suggested name, from 0 to 1.
 const SIMILAR: f64 = 0.8;
 
-/// The unread fields of a mapping.
 pub(super) struct Reader<'a> {
+    /// The path of the mapping in the policy. Empty for the policy itself.
     path: String,
+    /// The fields that were not taken yet.
     fields: Map<String, Value>,
+    /// The names of the fields that were taken.
     known: Vec<&'static str>,
     problems: &'a mut Vec<Problem>,
 }
@@ -39,12 +44,12 @@ impl<'a> Reader<'a> {
         self.problems.push(Problem { path: self.path.clone(), reason });
     }
 
-    /// Adds reports with their own paths.
+    /// Adds problems that already have their paths.
     pub(super) fn add(&mut self, problems: Vec<Problem>) {
         self.problems.extend(problems);
     }
 
-    /// Takes a field. Null is an absent field.
+    /// Takes a field. A field with the value null is absent.
     pub(super) fn take(&mut self, field: &'static str) -> Option<Value> {
         self.known.push(field);
         self.fields.remove(field).filter(|value| !value.is_null())
@@ -52,6 +57,13 @@ impl<'a> Reader<'a> {
 
     pub(super) fn has(&self, field: &str) -> bool {
         self.fields.get(field).is_some_and(|value| !value.is_null())
+    }
+
+    /// Reports a field that is absent.
+    pub(super) fn require(&mut self, field: &str) {
+        if !self.has(field) {
+            self.report(field, ProblemReason::Required);
+        }
     }
 
     pub(super) fn convert<T>(
@@ -113,7 +125,7 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// A fraction: a number, or a quantity as text.
+    /// Reads a fraction, which is a number or the text of a quantity.
     pub(super) fn fraction(&mut self, field: &'static str) -> Option<f64> {
         self.convert(
             field,
@@ -148,7 +160,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a nested mapping. Its valid fields apply.
+    /// Reads a nested mapping. Its valid fields are used, even if others are invalid.
     pub(super) fn group<T>(
         &mut self,
         field: &'static str,
@@ -162,7 +174,7 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// Reads a nested mapping, which is valid only as a whole.
+    /// Reads a nested mapping, which is valid only if all its fields are.
     pub(super) fn unit<T>(
         &mut self,
         field: &'static str,
@@ -204,7 +216,7 @@ impl<'a> Reader<'a> {
         Some(valid)
     }
 
-    /// Reports the fields that were not read.
+    /// Reports the fields that were not taken.
     pub(super) fn end(self) {
         for name in self.fields.keys() {
             let similarity =
@@ -225,7 +237,7 @@ fn find<T: Named>(value: &Value) -> Option<T> {
     T::NAMES.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
 }
 
-/// The names of an enumeration: `Max or Min`.
+/// Prints the names of an enumeration: `Max or Min`.
 pub(super) fn names<T: Named>() -> String {
     let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
     match names.split_last() {
@@ -235,7 +247,7 @@ pub(super) fn names<T: Named>() -> String {
     }
 }
 
-/// A value in a report.
+/// Prints a value for a report.
 pub(super) fn shown(value: &Value) -> String {
     let text = match value {
         Value::Array(_) => return "a list".to_owned(),
@@ -244,4 +256,101 @@ pub(super) fn shown(value: &Value) -> String {
         value => value.to_string(),
     };
     if text.chars().count() > SHOWN + 2 { text.chars().take(SHOWN).collect::<String>() + "…" } else { text }
+}
+
+/// A number of pods, or a percentage of a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Amount {
+    /// A number of pods.
+    Pods(u32),
+    /// A percentage of a count.
+    Percent(u32),
+}
+
+impl Amount {
+    /// Parses a text such as `5` or `20%`. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (number, amount): (&str, fn(u32) -> Self) = match text.strip_suffix('%') {
+            Some(percent) => (percent, Self::Percent),
+            None => (text, Self::Pods),
+        };
+        // `u32` would accept a plus sign.
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        number.parse().ok().filter(|_| is_number).map(amount)
+    }
+
+    /// The number of pods. A percentage of `replicas` is rounded up.
+    pub fn pods(self, replicas: i32) -> i32 {
+        let pods = match self {
+            Self::Pods(pods) => u64::from(pods),
+            Self::Percent(percent) => {
+                let replicas = u64::from(u32::try_from(replicas).unwrap_or(0));
+                (replicas * u64::from(percent)).div_ceil(100)
+            }
+        };
+        i32::try_from(pods).unwrap_or(i32::MAX)
+    }
+
+    /// The number of pods by which a step may change `replicas`. A percentage above 0 allows at least one pod, so a target
+    /// at zero replicas can be scaled up.
+    pub fn step(self, replicas: i32) -> i32 {
+        match self {
+            Self::Percent(percent) if percent > 0 => self.pods(replicas).max(1),
+            Self::Pods(_) | Self::Percent(_) => self.pods(replicas),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pods(pods) => write!(f, "{pods}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amount_is_a_count_or_a_percentage() {
+        assert_eq!(Amount::parse("5"), Some(Amount::Pods(5)));
+        assert_eq!(Amount::parse("20%"), Some(Amount::Percent(20)));
+        for text in ["", "%", "-1", "+1", "1.5", "20 %", "20%%", "99999999999", "five"] {
+            assert_eq!(Amount::parse(text), None, "{text:?}");
+        }
+        assert_eq!(Amount::Percent(20).to_string(), "20%");
+        assert_eq!(Amount::Pods(5).to_string(), "5");
+    }
+
+    #[test]
+    fn percentage_rounds_up_to_whole_pods() {
+        for (percent, replicas, pods, step) in [
+            (20, 0, 0, 1),
+            (100, 0, 0, 1),
+            (0, 0, 0, 0),
+            (0, 10, 0, 0),
+            (20, 1, 1, 1),
+            (20, 4, 1, 1),
+            (20, 5, 1, 1),
+            (20, 6, 2, 2),
+            (20, 10, 2, 2),
+            (100, 7, 7, 7),
+            (150, 3, 5, 5),
+            (1, 1000, 10, 10),
+            (u32::MAX, i32::MAX, i32::MAX, i32::MAX),
+            (100, -3, 0, 1),
+        ] {
+            let amount = Amount::Percent(percent);
+            assert_eq!(
+                (amount.pods(replicas), amount.step(replicas)),
+                (pods, step),
+                "{percent}% of {replicas}"
+            );
+        }
+        assert_eq!((Amount::Pods(0).step(10), Amount::Pods(u32::MAX).pods(0)), (0, i32::MAX));
+    }
 }

@@ -1,5 +1,3 @@
-//! Fields of policies, valid and invalid.
-
 use super::*;
 
 #[track_caller]
@@ -254,7 +252,7 @@ fn bounds_are_inclusive() {
         assert_eq!(problems.len(), reported);
         assert_eq!(problems.last().unwrap().contains("more"), count > MAX_PROBLEMS, "{problems:?}");
     }
-    // Values of up to 40 characters are shown as a whole.
+    // Reports contain values of up to 40 characters in full.
     for (length, is_whole) in [(40, true), (41, false)] {
         let [problem] = &problems(&format!("combine: {}", "x".repeat(length)), Level::Annotation)[..] else {
             panic!("one problem");

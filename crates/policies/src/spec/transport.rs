@@ -1,34 +1,34 @@
-//! `scheme`, `tlsConfig` and `authorization` of `pods`: the settings of requests for pages. The field names match
-//! PodMonitor of Prometheus Operator.
+//! `scheme`, `tlsConfig` and `authorization` of `pods`: the settings of requests to pods. The fields have the names of those
+//! in PodMonitors of Prometheus Operator.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::metrics::required;
+use super::metrics::{is_subdomain, required};
 use super::reader::Reader;
 use super::{Named, ProblemReason};
 
-/// Maximum bytes of certificate authorities in a policy.
+/// Maximum bytes of `pem`.
 const MAX_CA: usize = 16 << 10;
-/// Maximum bytes of a name of a Secret, of a key, or of a server.
+/// Maximum bytes of the name of a Secret, a key or a server.
 const MAX_NAME: usize = 253;
 
-/// A request over TLS.
+/// The settings of requests over TLS.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTransport {
     /// `tlsConfig.ca`: the authorities that sign the certificates of the pods. `None` with `insecureSkipVerify`.
     pub authorities: Option<Authorities>,
     /// `tlsConfig.serverName`: the name in the certificates. `None` only with `insecureSkipVerify`.
     pub server_name: Option<Arc<str>>,
-    /// `authorization.credentials`: the bearer token of the requests.
+    /// `authorization.credentials`: the bearer token.
     pub token: Option<SecretKey>,
 }
 
 /// Certificate authorities in PEM.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Authorities {
-    /// `pem`: in the policy itself.
+    /// `pem`: the certificates themselves.
     Pem(Arc<str>),
     /// `secret`: a key of a Secret.
     Secret(SecretKey),
@@ -44,7 +44,7 @@ pub struct SecretKey {
 }
 
 impl PodTransport {
-    /// The keys of Secrets that a request needs.
+    /// The keys of Secrets that the requests need.
     pub fn secrets(&self) -> impl Iterator<Item = &SecretKey> {
         let authorities = match &self.authorities {
             Some(Authorities::Secret(key)) => Some(key),
@@ -54,7 +54,6 @@ impl PodTransport {
     }
 }
 
-/// `scheme`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Scheme {
     #[default]
@@ -66,17 +65,17 @@ impl Named for Scheme {
     const NAMES: &'static [(&'static str, Self)] = &[("http", Self::Http), ("https", Self::Https)];
 }
 
-/// Reads the fields. `None` for a request without TLS.
+/// Reads the settings. Returns `None` for requests without TLS.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Arc<PodTransport>> {
     let scheme = reader.choice::<Scheme>("scheme").unwrap_or_default();
     let (has_tls, has_token) = (reader.has("tlsConfig"), reader.has("authorization"));
     let tls = reader.group("tlsConfig", tls);
     let token = reader.unit("authorization", authorization);
     if scheme == Scheme::Http {
-        let needs = |field| (field, ProblemReason::Conflict("needs scheme: https"));
-        let fields = [("tlsConfig", has_tls), ("authorization", has_token)];
-        for (field, reason) in fields.into_iter().filter(|(_, has)| *has).map(|(field, _)| needs(field)) {
-            reader.report(field, reason);
+        for (field, is_set) in [("tlsConfig", has_tls), ("authorization", has_token)] {
+            if is_set {
+                reader.report(field, ProblemReason::Conflict("needs scheme: https"));
+            }
         }
         return None;
     }
@@ -112,29 +111,20 @@ fn authorities(reader: &mut Reader<'_>) -> Option<Authorities> {
 }
 
 fn authorization(reader: &mut Reader<'_>) -> Option<SecretKey> {
-    if !reader.has("credentials") {
-        reader.report("credentials", ProblemReason::Required);
-    }
+    reader.require("credentials");
     reader.unit("credentials", secret_key)
 }
 
 fn secret_key(reader: &mut Reader<'_>) -> Option<SecretKey> {
-    if !reader.has("name") {
-        reader.report("name", ProblemReason::Required);
-    }
+    reader.require("name");
     let name = reader.convert("name", || "the name of a Secret".to_owned(), name);
     let key = required(reader, "key", MAX_NAME);
     Some(SecretKey { name: name?, key: key?.into() })
 }
 
-/// A DNS subdomain.
+/// Converts a DNS subdomain.
 fn name(value: &Value) -> Option<Arc<str>> {
-    let name = value.as_str().filter(|name| (1..=MAX_NAME).contains(&name.len()))?;
-    let is_label = |label: &str| {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    name.split('.').all(is_label).then(|| name.into())
+    value.as_str().filter(|name| name.len() <= MAX_NAME && is_subdomain(name)).map(Into::into)
 }
 
 #[cfg(test)]

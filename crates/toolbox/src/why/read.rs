@@ -315,7 +315,7 @@ impl Reader {
             explanation,
             settings: rules.as_ref().map_or_else(
                 || controller.settings.clone(),
-                |rules| policies::settings::settings(&rules.policy.spec, &controller.settings),
+                |rules| policies::bounds::settings(&rules.policy.spec, &controller.settings),
             ),
             policy,
             sources,

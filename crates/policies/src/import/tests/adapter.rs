@@ -1,5 +1,3 @@
-//! Rules of prometheus-adapter.
-
 use super::imported;
 
 const RULES: &str = r#"
@@ -37,7 +35,7 @@ fn metric(kind: &str, name: &str, more: &str) -> String {
     format!("{{type: {kind}, {}: {{metric: {{name: {name}}}{more}}}}}", kind.to_lowercase())
 }
 
-/// The queries of the only policy, each with its metric, and the notes about the HPA.
+/// The metrics of the only policy with their queries, and the notes about the HPA.
 fn queries(rules: &str, metrics: &[String]) -> (Vec<String>, Vec<String>) {
     let (policies, notes) = imported(&[rules, &hpa(&metrics.join(","))]);
     let queries = policies.iter().flat_map(|spec| {
@@ -45,7 +43,7 @@ fn queries(rules: &str, metrics: &[String]) -> (Vec<String>, Vec<String>) {
         let metrics = spec["metrics"].as_array().unwrap().clone();
         metrics.into_iter().map(|entry| {
             assert_eq!(entry["prometheus"]["server"], "main");
-            // The controller accepts the query, even if it restricts queries to a namespace.
+            // A controller that enforces a namespace label accepts the query.
             let tenant = promql::Tenant { label: "namespace", namespace: "shop" };
             promql::Query::parse(entry["prometheus"]["query"].as_str().unwrap(), Some(tenant)).unwrap();
             format!(
@@ -186,7 +184,8 @@ fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
     assert_eq!(imported(&[other]), (Vec::new(), Vec::new()));
 }
 
-/// The source file for rules, a Deployment and an HPA, the notes about the Deployment, and the number of open fields.
+/// Imports rules, a Deployment with `arguments` and an HPA. Returns the source file, the notes about the Deployment, and the
+/// number of fields that could not be filled.
 fn sources(arguments: &str, used: &str) -> (String, Vec<String>, usize) {
     let deployment = format!(
         "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: adapter, namespace: monitoring}}, \
@@ -238,7 +237,7 @@ fn server_is_restricted_only_if_all_queries_have_the_same_label() {
     }
     let (file, _, _) = sources(url, &metric("External", "kafka_lag", ""));
     assert!(file.contains(r#""enforceNamespaceLabel":"ns""#), "{file}");
-    // Without the Deployment, the operator adds the URL.
+    // Without `--prometheus-url`, the object is not a Deployment of an adapter, so the URL is unknown.
     let (file, notes, open) = sources("[--config=/a]", &metric("Pods", "cpu_usage", ""));
     assert_eq!(file, r#"{"prometheus":[{"name":"main","enforceNamespaceLabel":"namespace"}]}"#);
     assert_eq!((notes, open), (Vec::new(), 1));

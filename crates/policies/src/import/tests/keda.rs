@@ -1,8 +1,6 @@
-//! ScaledObjects.
-
 use super::one;
 
-/// A ScaledObject with annotations and a spec next to `scaleTargetRef`.
+/// A ScaledObject with annotations, and with further fields of its spec.
 fn scaled(annotations: &str, spec: &str) -> String {
     format!(
         "{{apiVersion: keda.sh/v1alpha1, kind: ScaledObject, metadata: {{name: web, namespace: shop, annotations: {{{annotations}}}}}, \
@@ -205,7 +203,7 @@ fn invalid_fallback_is_not_imported() {
             "{fallback}"
         );
     }
-    // The longest duration of a policy is a day.
+    // The maximum of `failureDurationSeconds` is a day.
     let (spec, _) = one(&scaled("", "fallback: {failureThreshold: 100000, replicas: 6}"));
     assert!(spec.contains(r#""failureDurationSeconds":86400"#), "{spec}");
 }
@@ -247,7 +245,7 @@ fn policy_selects_the_hpa_of_the_scaled_object() {
         labels(&object),
         r#"{"matchLabels":{"app.kubernetes.io/managed-by":"keda-operator","app.kubernetes.io/part-of":"web"}}"#
     );
-    // KEDA copies the labels of the ScaledObject over its own.
+    // The labels of the ScaledObject replace the default labels of the HPA.
     let labelled = object
         .replace("name: web, namespace", "labels: {app.kubernetes.io/part-of: store}, name: web, namespace");
     assert!(labels(&labelled).contains(r#""app.kubernetes.io/part-of":"store""#));

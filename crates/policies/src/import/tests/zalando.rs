@@ -1,5 +1,3 @@
-//! ScalingSchedules, and the HPAs that refer to them.
-
 use super::{imported, one};
 
 fn schedules(kind: &str, schedules: &str) -> String {
@@ -22,7 +20,7 @@ const LABEL: &str = "HorizontalPodAutoscaler shop/web: metadata.labels: next ste
 const KEEP: &str = "HorizontalPodAutoscaler shop/web: spec.metrics[0]: next step: keep the metric, because an HPA without metrics scales by \
                     cpu, or replace it";
 
-/// Imports one schedule with an HPA that divides its value by 10. Returns the spec, and the notes about the schedule.
+/// Imports one schedule with an HPA whose `averageValue` is 10. Returns the spec, and the notes about the schedule.
 fn converted(schedule: &str) -> (String, Vec<String>) {
     let kind = "ScalingSchedule";
     let (mut specs, notes) = imported(&[&schedules(kind, schedule), &hpa("shop", kind, AVERAGE, "")]);
@@ -185,7 +183,7 @@ fn value_is_a_count_only_with_the_average_of_an_hpa() {
         let (specs, notes) = imported(&[&schedule, &hpa("shop", "ScalingSchedule", target, "")]);
         assert_eq!((specs.len(), &*notes[0]), (0, &*format!("{title}{expected}")));
     }
-    // A ScalingSchedule applies to HPAs of its namespace, and a ClusterScalingSchedule to all HPAs.
+    // HPAs of other namespaces can refer to a ClusterScalingSchedule, but not to a ScalingSchedule.
     let (specs, notes) = imported(&[&schedule, &hpa("other", "ScalingSchedule", AVERAGE, "")]);
     assert_eq!(specs.len(), 0);
     assert!(

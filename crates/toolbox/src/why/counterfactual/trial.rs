@@ -12,8 +12,7 @@ use autoscaling::spec::{SelectPolicy, Spec};
 use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
 use policies::mode;
-use policies::next::{NextChange, RuleChange};
-use policies::resolve::resolve;
+use policies::resolve::{NextChange, RuleChange, resolve};
 use policies::steps::Step;
 
 use super::{Change, Situation, Threshold};

@@ -1,11 +1,168 @@
-//! Overlapping, nested and contradictory schedules, and the ends of modes.
+//! Merged policies: precedence, limits, bounds of overlapping schedules, and settings.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::settings::Settings;
+use autoscaling::spec::Spec;
+use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::*;
-use crate::merge::{Policy, Source};
+use crate::bounds::{ActiveBound, contradiction, settings, sync_period};
+use crate::merge::{Overridden, Policy, Source};
 use crate::resolve::{ActiveMode, resolve};
-use crate::spec::{Level, Mode, When, parse};
+use crate::spec::{
+    Combine, FallbackAction, Level, Mode, ModeRule, PolicySpec, RolloutGuard, Strategy as FallbackStrategy,
+    When, parse,
+};
+
+fn source(level: Level, name: &str, created: i64, text: &str) -> Source {
+    let created = Timestamp::from_second(created).ok().filter(|_| created > 0);
+    let parsed = parse(text, level);
+    assert_eq!(parsed.problems, [], "{text}");
+    Source { level, name: name.into(), created, parsed: Arc::new(parsed) }
+}
+
+#[test]
+fn each_field_comes_from_the_first_policy_that_sets_it() {
+    let policy = Policy::merge(vec![
+        source(Level::Cluster, "all", 1, "{tolerance: 0.3, combine: Min, guards: {rollout: Hold}}"),
+        source(Level::Namespaced, "shop/web", 9, "{tolerance: 0.2, guards: {ownedPodsOnly: true}}"),
+        source(Level::Annotation, "", 0, "{tolerance: 0.1}"),
+    ]);
+    assert_eq!((policy.spec.tolerance, policy.spec.combine), (Some(0.1), Some(Combine::Min)));
+    assert_eq!(policy.spec.guards.owned_pods_only, Some(true));
+    assert_eq!(policy.spec.guards.rollout, Some(RolloutGuard::Hold));
+    let origin = |field| policy.origin(field).map(ToString::to_string);
+    assert_eq!(origin("tolerance").as_deref(), Some("annotation concertina.dev/policy"));
+    assert_eq!(origin("guards.ownedPodsOnly").as_deref(), Some("ScalingPolicy shop/web"));
+    assert_eq!(origin("combine").as_deref(), Some("ClusterScalingPolicy all"));
+    assert_eq!(origin("mode"), None);
+    assert_eq!((policy.overridden.len(), policy.is_empty()), (0, false));
+    assert!(Policy::merge(Vec::new()).is_empty());
+}
+
+#[test]
+fn mode_replicas_and_until_come_from_one_policy() {
+    let policy = Policy::merge(vec![
+        source(Level::Cluster, "all", 1, "{mode: Pinned, replicas: 5, until: 2026-12-01T08:00:00Z}"),
+        source(Level::Annotation, "", 0, "{mode: Paused}"),
+    ]);
+    let paused = ModeRule { mode: Some(Mode::Paused), replicas: None, until: None };
+    assert_eq!(policy.spec.mode, Some(paused));
+}
+
+#[test]
+fn older_of_two_policies_at_one_level_wins() {
+    let policy = Policy::merge(vec![
+        source(Level::Namespaced, "shop/a", 7, "{tolerance: 0.2, combine: Max}"),
+        source(Level::Namespaced, "shop/b", 5, "{tolerance: 0.3}"),
+        source(Level::Namespaced, "shop/c", 0, "{combine: Min}"),
+    ]);
+    assert_eq!((policy.spec.tolerance, policy.spec.combine), (Some(0.3), Some(Combine::Max)));
+    let expected = [
+        Overridden { field: "tolerance", source: 1, by: 0 },
+        Overridden { field: "combine", source: 2, by: 1 },
+    ];
+    assert_eq!(policy.overridden, expected);
+}
+
+#[test]
+fn policies_of_a_tenant_do_not_exceed_the_limits() {
+    let limits = "{syncPeriodSeconds: 1, mode: Pinned, replicas: 999, limits: {shortestSyncPeriodSeconds: 5, \
+                  allowedModes: [Pinned, Paused], highestFloor: 10, highestCeiling: 100}}";
+    let tenant = "{syncPeriodSeconds: 1, mode: ScaleDownOnly, \
+                  schedules: [{name: sale, from: 2026-01-01T00:00:00Z, to: 2026-01-02T00:00:00Z, minReplicas: 50, \
+                  maxReplicas: 500}], fallback: [{when: Error, action: Replicas, replicas: 200}]}";
+    let policy = Policy::merge(vec![
+        source(Level::Namespaced, "shop/web", 1, tenant),
+        source(Level::Cluster, "platform", 1, limits),
+    ]);
+    assert_eq!(policy.spec.sync_period_seconds, Some(5));
+    let schedule = &policy.spec.schedules.as_ref().unwrap()[0];
+    assert_eq!((schedule.min_replicas, schedule.max_replicas), (Some(10), Some(100)));
+    let mode = policy.spec.mode.unwrap();
+    assert_eq!((mode.mode, mode.replicas), (Some(Mode::Pinned), Some(999)), "the platform has no limits");
+    let fallback = &policy.spec.fallback.as_ref().unwrap()[0];
+    assert_eq!(fallback.action, FallbackAction::Replicas(100, FallbackStrategy::Static));
+    let texts: Vec<_> = policy
+        .problems
+        .iter()
+        .map(|(index, problem)| {
+            assert_eq!(*index, 0);
+            problem.to_string()
+        })
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "syncPeriodSeconds: exceeds shortestSyncPeriodSeconds 5 of ClusterScalingPolicy platform; 5 applies",
+            "mode: exceeds allowedModes of ClusterScalingPolicy platform; the field is ignored",
+            "schedules.sale.minReplicas: exceeds highestFloor 10 of ClusterScalingPolicy platform; 10 applies",
+            "schedules.sale.maxReplicas: exceeds highestCeiling 100 of ClusterScalingPolicy platform; 100 applies",
+            "fallback[0].replicas: exceeds highestCeiling 100 of ClusterScalingPolicy platform; 100 applies",
+        ]
+    );
+    assert!(policy.problem_text().starts_with("ScalingPolicy shop/web: syncPeriodSeconds: exceeds"));
+
+    let equal = "{mode: Pinned, replicas: 100, syncPeriodSeconds: 5}";
+    let equal = Policy::merge(vec![
+        source(Level::Annotation, "", 0, equal),
+        source(Level::Cluster, "platform", 1, limits),
+    ]);
+    assert_eq!((equal.spec.mode.unwrap().replicas, equal.problems.len()), (Some(100), 0));
+
+    let pinned = source(Level::Annotation, "", 0, "{mode: Pinned, replicas: 999}");
+    let policy = Policy::merge(vec![pinned, source(Level::Cluster, "platform", 1, limits)]);
+    assert_eq!(policy.spec.mode.unwrap().replicas, Some(100));
+}
+
+proptest! {
+    #[test]
+    fn order_of_policies_does_not_matter(
+        policies in proptest::collection::vec((0..3usize, 0..3i64, 0..6usize), 0..8).prop_shuffle(),
+        seed in any::<prop::sample::Index>(),
+    ) {
+        let texts = ["{tolerance: 0.1}", "{tolerance: 0.2, mode: Paused}", "{combine: Min}", "{mode: Auto}",
+            "{guards: {rollout: Hold}}", "{syncPeriodSeconds: 9, combine: Max}"];
+        let levels = [Level::Annotation, Level::Namespaced, Level::Cluster];
+        let mut sources: Vec<_> = policies.iter().enumerate()
+            .map(|(index, (level, created, text))| source(levels[*level], &format!("p{index}"), *created, texts[*text]))
+            .collect();
+        let one = Policy::merge(sources.clone());
+        if !sources.is_empty() {
+            let middle = seed.index(sources.len());
+            sources.rotate_left(middle);
+            sources.reverse();
+        }
+        let other = Policy::merge(sources);
+        prop_assert_eq!(one.spec, other.spec);
+        prop_assert_eq!(one.origins, other.origins);
+        prop_assert_eq!(one.overridden, other.overridden);
+    }
+}
+
+#[test]
+fn settings_replace_the_flags_that_the_policy_sets() {
+    let flags = Settings::default();
+    assert_eq!(settings(&PolicySpec::default(), &flags), flags);
+    assert_eq!(sync_period(&PolicySpec::default()), None);
+    let parsed = parse(
+        "{syncPeriodSeconds: 5, tolerance: 50m, cpuInitializationPeriodSeconds: 1, \
+         initialReadinessDelaySeconds: 2, downscaleStabilizationSeconds: 0}",
+        Level::Annotation,
+    );
+    assert!(parsed.problems.is_empty());
+    let expected = Settings {
+        tolerance: 0.05,
+        downscale_stabilization: Duration::ZERO,
+        cpu_initialization_period: Duration::from_secs(1),
+        initial_readiness_delay: Duration::from_secs(2),
+        ..flags
+    };
+    assert_eq!(settings(&parsed.spec, &Settings::default()), expected);
+    assert_eq!(sync_period(&parsed.spec), Some(Duration::from_secs(5)));
+}
 
 fn policy(text: &str) -> Arc<Policy> {
     let parsed = parse(text, Level::Annotation);
@@ -19,7 +176,7 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// A schedule on one day: name, hour of the start, hour of the end, floor, ceiling.
+/// A schedule on one day: its name, the hours of its start and its end, its floor and its ceiling.
 type OfDay = (&'static str, u8, u8, Option<i32>, Option<i32>);
 
 fn day(schedules: &[OfDay]) -> Arc<Policy> {
@@ -57,7 +214,7 @@ fn first_contradiction_of_schedules_is_found() {
     assert_eq!(found(&nested, "2026-11-01T00:00:00Z").as_deref(), Some(expected));
     assert!(found(&nested, "2026-11-23T11:30:00Z").unwrap().starts_with("at 2026-11-23T11:30:00Z"));
     assert_eq!(found(&nested, "2026-11-23T12:00:00Z"), None);
-    // More than a year away.
+    // The contradiction is more than a year away.
     assert_eq!(found(&nested, "2025-11-01T00:00:00Z"), None);
     assert_eq!(
         found(&day(&[("a", 1, 5, Some(10), None), ("b", 5, 9, None, Some(2))]), "2026-11-01T00:00:00Z"),
@@ -188,7 +345,7 @@ proptest! {
         let reversed: Vec<_> = schedules.iter().rev().copied().collect();
         prop_assert_eq!(&resolve(&day(&reversed), now).bounds, &rules.bounds, "the order does not matter");
 
-        // The definition, hour by hour.
+        // Computes the bounds and the next edge naively, from the hours of the schedules.
         let active = || schedules.iter().filter(|(_, from, to, ..)| (*from..*to).contains(&hour));
         let ceiling = active().filter_map(|entry| entry.4).min().map_or(max, |ceiling| ceiling.clamp(min, max));
         let floor = active().filter_map(|entry| entry.3).max().map_or(min, |floor| floor.clamp(min, ceiling));

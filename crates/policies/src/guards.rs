@@ -1,7 +1,5 @@
-//! Guards: rules that withhold a change of the count, or a part of it. A guard never changes the direction, and never
-//! prevents the correction of a count that is out of bounds.
-
-mod rollout;
+//! Guards: rules that prevent a change of the count, or a part of the change. A guard never reverses the direction of a
+//! change, and never prevents the correction of a count that is out of bounds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +7,8 @@ use std::sync::Arc;
 use autoscaling::pod::Pod;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-pub use self::rollout::{Rollout, RolloutStep};
 use crate::spec::{Guards, MaxStep, PendingPods, RolloutGuard, ZeroMetrics};
 
 /// The inputs of the guards in one sync.
@@ -18,26 +16,26 @@ use crate::spec::{Guards, MaxStep, PendingPods, RolloutGuard, ZeroMetrics};
 pub struct GuardInputs {
     /// The current count.
     pub current: i32,
-    /// The lowest count, with schedules.
+    /// The effective `minReplicas`, including schedules.
     pub min: i32,
-    /// The highest count, with schedules.
+    /// The effective `maxReplicas`, including schedules.
     pub max: i32,
-    /// The number of waiting pods: pending, and not terminating.
+    /// The number of pods that are pending and not terminating.
     pub pending: i32,
-    /// The waiting pods that the scheduler cannot place.
+    /// The number of these pods that the scheduler cannot place.
     pub unschedulable: i32,
-    /// The rollout of the target. `None` if no rollout is in progress, or if its state is unknown.
+    /// The rollout of the target. `None` if no rollout is in progress, or if this is unknown.
     pub rollout: Option<Rollout>,
-    /// [`crate::history::PolicyHistory::zero_since`].
+    /// The time at which all metrics dropped to 0: [`crate::history::PolicyHistory::zero_since`].
     pub zero_since: Option<Timestamp>,
 }
 
 /// The count that the guards allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guarded {
-    /// The count.
+    /// The allowed count.
     pub replicas: i32,
-    /// The guards that changed the count.
+    /// The effects of the guards that changed the count.
     pub steps: Vec<GuardStep>,
 }
 
@@ -59,19 +57,19 @@ pub enum GuardStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingPodsStep {
-    /// The number of waiting pods.
+    /// The number of pending pods, or of unschedulable pods with [`Self::unschedulable_only`].
     pub pending: i32,
-    /// The highest number of waiting pods with which the target scales up.
+    /// Maximum number of such pods for a scale-up.
     pub maximum: i32,
-    /// Whether only pods that the scheduler cannot place count.
+    /// Whether pending pods that the scheduler can place are ignored.
     pub unschedulable_only: bool,
     /// The count without the guard.
     pub from: i32,
-    /// The count.
+    /// The count with the guard.
     pub to: i32,
 }
 
-/// A scale-down that waits for metrics.
+/// A scale-down that waits for a metric with a value other than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ZeroMetricsStep {
@@ -79,7 +77,7 @@ pub struct ZeroMetricsStep {
     pub since: Timestamp,
     /// The count without the guard.
     pub from: i32,
-    /// The count.
+    /// The count with the guard.
     pub to: i32,
 }
 
@@ -91,7 +89,7 @@ pub struct MaxStepStep {
     pub current: i32,
     /// The count without the guard.
     pub from: i32,
-    /// The count.
+    /// The count with the guard.
     pub to: i32,
 }
 
@@ -119,7 +117,7 @@ impl fmt::Display for GuardStep {
     }
 }
 
-/// Applies the guards to a count.
+/// Applies the guards to a proposed count.
 pub fn guard(guards: &Guards, inputs: &GuardInputs, proposed: i32) -> Guarded {
     let mut guarded = Guarded { replicas: proposed, steps: Vec::new() };
     guarded.pending_pods(guards, inputs);
@@ -130,7 +128,7 @@ pub fn guard(guards: &Guards, inputs: &GuardInputs, proposed: i32) -> Guarded {
 }
 
 impl GuardInputs {
-    /// The count closest to `allowed` that corrects a violated bound as far as `count` does.
+    /// Returns `allowed`, or the violated bound that `count` corrects and `allowed` does not.
     fn within_bounds(&self, allowed: i32, count: i32) -> i32 {
         if self.min > self.max {
             return allowed;
@@ -205,17 +203,17 @@ pub enum Ownership {
     Target,
     /// Another object or no object owns the pod.
     Other,
-    /// The owner could not be determined. The pod counts, as without the guard.
+    /// The owner could not be determined. The pod is not excluded.
     Unknown,
 }
 
-/// Pods that do not count.
+/// The effect of `ownedPodsOnly`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnedPodsStep {
     /// The number of pods that the selector matches.
     pub matched: usize,
-    /// The number of these pods with another owner or without an owner.
+    /// The number of excluded pods, which have another owner or none.
     pub other: usize,
 }
 
@@ -225,7 +223,8 @@ impl fmt::Display for OwnedPodsStep {
     }
 }
 
-/// The pods that count, in the order of `pods`, and the effect of the guard if it has one.
+/// Applies `ownedPodsOnly`. Returns the pods without those of another owner, in the same order. The effect is `None` if no
+/// pod was excluded.
 pub fn owned_pods(
     pods: &[Arc<Pod>],
     ownership: impl Fn(&Pod) -> Ownership,
@@ -233,6 +232,67 @@ pub fn owned_pods(
     let counted: Vec<_> = pods.iter().filter(|pod| ownership(pod) != Ownership::Other).cloned().collect();
     let (matched, other) = (pods.len(), pods.len() - counted.len());
     (counted, (other > 0).then_some(OwnedPodsStep { matched, other }))
+}
+
+/// A rollout in progress: the target has pods of an earlier template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// The number of pods of the new template.
+    pub updated: i32,
+    /// The number of pods of any template.
+    pub total: i32,
+}
+
+/// A change that waits for the end of a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutStep {
+    /// The progress of the rollout.
+    pub rollout: Rollout,
+    /// The count without the guard.
+    pub from: i32,
+    /// The count with the guard.
+    pub to: i32,
+}
+
+impl fmt::Display for RolloutStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rollout: Rollout { updated, total }, from, to } = self;
+        write!(
+            f,
+            "the target rolls out, {updated} of {total} pods are updated, so the count is {to} instead of {from}"
+        )
+    }
+}
+
+impl Rollout {
+    /// Reads the rollout from the status of an object: a Deployment or StatefulSet of `apps`, or a Rollout of `argoproj.io`.
+    /// Returns `None` if no rollout is in progress, and for other kinds. A changed `metadata.generation` proves no rollout,
+    /// because a changed `spec.replicas` changes it too.
+    pub fn from_object(kind: &str, object: &Value) -> Option<Self> {
+        let status = object.get("status")?;
+        let number = |field: &str| {
+            status
+                .get(field)
+                .and_then(Value::as_i64)
+                .and_then(|number| i32::try_from(number).ok())
+                .unwrap_or(0)
+        };
+        let text = |field: &str| status.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (updated, total) = (number("updatedReplicas"), number("replicas"));
+        let is_in_progress = match kind {
+            "Deployment" => updated < total,
+            // `currentRevision` becomes `updateRevision` after the last pod is updated. With a partition, this never happens.
+            "StatefulSet" => {
+                text("currentRevision") != text("updateRevision") && !text("updateRevision").is_empty()
+            }
+            // During a paused canary step, the counts do not show the rollout, because all updated pods of the step exist.
+            "Rollout" => !text("stableRS").is_empty() && text("currentPodHash") != text("stableRS"),
+            _ => false,
+        };
+        is_in_progress.then_some(Self { updated, total })
+    }
 }
 
 #[cfg(test)]
