@@ -28,7 +28,7 @@ const MAX_ERROR_BYTES: usize = 1 << 20;
 /// Maximum bytes of an error text that exceeds [`MAX_ERROR_BYTES`].
 const SHORT_ERROR: usize = 128;
 
-/// The metrics of one HPA, with the results so far. [`crate::decide`] evaluates all metrics at once.
+/// The metrics of one HPA, with the results so far. [`crate::decide()`] evaluates all metrics at once.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     pub(crate) hpa: Hpa<'a>,

@@ -1,8 +1,8 @@
 //! The rules of Kubernetes' HorizontalPodAutoscaler controller as pure functions.
 //!
 //! The crate has no I/O, no async, no clock and no logging: the time is an argument. The source of every rule and text,
-//! called *upstream*, is `pkg/controller/podautoscaler` of Kubernetes v1.37.1. [`settings::Version`] selects the rules
-//! and texts of v1.36.
+//! called *upstream*, is `pkg/controller/podautoscaler` of Kubernetes v1.37.1. With [`settings::Version::V1_36`], the rules
+//! and texts are those of v1.36.
 //!
 //! A sync of an HPA has three steps. Between them, the caller sends the requests:
 //!

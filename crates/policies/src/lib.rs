@@ -5,7 +5,7 @@
 //!
 //! 1. [`spec::parse`] or [`spec::read`] reads each policy once, and [`merge::Policy::merge`] merges the policies of an HPA.
 //! 2. [`resolve::resolve`] computes the [`resolve::Rules`] at a time, with [`schedule`] for recurring schedules. The rules
-//!    do not change before their [next edge](resolve::Rules::next_edge()).
+//!    do not change before their [next edge](field@resolve::Rules::next_edge).
 //! 3. [`bounds`] replaces the bounds of the HPA and the settings of the controller in the inputs of [`autoscaling::plan()`].
 //!    [`guards::owned_pods`] and [`corrections`] replace the pods and the answers of metrics.
 //! 4. [`resolve::Rules::decide`] decides by the evaluated metrics, with [`burst`], [`choice`] and their [`history`].
