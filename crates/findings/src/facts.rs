@@ -1,4 +1,4 @@
-//! The known facts about an HPA.
+//! The facts from which findings are derived.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use jiff::{SignedDuration, Timestamp};
 use policies::steps::SourceReading;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Clock difference above which decisions use the server's clock. The difference is then reported.
+/// Maximum difference between the local clock and the server's clock at which commands still use the local clock.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// The known facts about an HPA at one time. A list is empty if its entries are unknown.
 #[derive(Debug, Clone)]
 pub struct Facts<'a> {
-    /// The namespace.
+    /// The namespace of the HPA.
     pub namespace: &'a str,
     /// The time of the decision.
     pub at: Timestamp,
     /// The decision.
     pub explanation: &'a Explanation,
-    /// The settings of the decision: flags and gates.
+    /// The flags and feature gates of the decision.
     pub settings: &'a Settings,
     /// Whether a controller recorded the decision. False if a command computed the decision.
     pub is_recorded: bool,
-    /// The HPA.
+    /// The HPA. `None` if only its decision is known.
     pub hpa: Option<HpaFacts<'a>>,
     /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried.
     pub metrics: &'a [Option<Result<Answer, QueryError>>],
-    /// The readings of the sync from the sources that the policy names.
+    /// What the sync read from the sources that the scaling policy names.
     pub sources: &'a [SourceReading],
     /// The pods that the target's selector matches, sorted by name.
     pub pods: &'a [Arc<Pod>],
-    /// The controlling owners by pod name, the nearest first.
+    /// The chain of controlling owners of each pod, keyed by pod name. The direct owner is first.
     pub owners: &'a BTreeMap<Arc<str>, Vec<Owner>>,
     /// The scale target.
     pub target: Option<&'a Target>,
@@ -53,12 +53,12 @@ pub struct Facts<'a> {
     pub skew: Option<SignedDuration>,
 }
 
-/// The HPA itself.
+/// The spec and status of the HPA.
 #[derive(Debug, Clone, Copy)]
 pub struct HpaFacts<'a> {
-    /// The spec.
+    /// The parsed spec.
     pub spec: &'a Spec,
-    /// The spec as JSON, with its invalid values.
+    /// The spec as JSON. It also contains the invalid values that `spec` omits.
     pub raw: &'a str,
     /// `status.lastScaleTime`.
     pub last_scale: Option<Timestamp>,
@@ -67,7 +67,7 @@ pub struct HpaFacts<'a> {
 static NO_OWNERS: BTreeMap<Arc<str>, Vec<Owner>> = BTreeMap::new();
 
 impl<'a> Facts<'a> {
-    /// A recorded decision without any other known fact.
+    /// Returns the facts of a recorded decision. All other facts are unknown.
     pub fn new(
         namespace: &'a str,
         at: Timestamp,
@@ -94,7 +94,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The refused reads that the decision needed.
+    /// Returns the refused reads that the decision needed.
     pub(crate) fn blind(&self) -> impl Iterator<Item = &Refused> {
         self.refused.iter().filter(|refused| refused.decides)
     }
@@ -104,18 +104,18 @@ impl<'a> Facts<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// The `apiVersion`, as in the HPA.
+    /// `apiVersion` of `spec.scaleTargetRef`.
     pub api_version: String,
-    /// The kind of the target.
+    /// `kind` of `spec.scaleTargetRef`.
     pub kind: String,
-    /// The name of the target.
+    /// `name` of `spec.scaleTargetRef`.
     pub name: String,
     /// The target's object. `None` if it could not be read. The target's Scale may still be readable.
     #[serde(skip)]
     pub object: Option<TargetObject>,
 }
 
-/// The scaled object.
+/// The object that the HPA scales.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetObject {
     /// `metadata.uid`.
@@ -158,10 +158,10 @@ pub struct FieldManager {
 /// The content of an event that a controller would send or has sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventContent {
-    /// Normal or Warning.
+    /// The type: `Normal` or `Warning`.
     #[serde(rename = "type", serialize_with = "event_kind")]
     pub kind: EventKind,
-    /// `SuccessfulRescale`, `FailedGetScale`, ...
+    /// The reason, such as `SuccessfulRescale` or `FailedGetScale`.
     pub reason: String,
     /// The message of the event.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -189,9 +189,8 @@ pub struct RecentEvent {
 }
 
 impl RecentEvent {
-    /// Returns the size in `New size: 8; reason: ...`, and whether the event is a combined one. Returns
-    /// `None` if the event is not about a rescale. A combined event covers several rescales and contains only
-    /// the size of the last one.
+    /// Returns the size in `New size: 8; reason: ...`, and whether the event combines several rescales. A combined
+    /// event contains only the size of the last rescale. Returns `None` for other events.
     pub fn new_size(&self) -> Option<(i32, bool)> {
         let message = Some(&*self.content.message).filter(|_| self.content.reason == "SuccessfulRescale")?;
         let combined = message.strip_prefix("(combined from similar events): ");
@@ -201,7 +200,7 @@ impl RecentEvent {
     }
 }
 
-/// A read that the server refused with 403.
+/// A read that the server refused with status 403.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// `get` or `list`.
@@ -219,6 +218,6 @@ pub struct Refused {
     /// The server's error.
     #[serde(rename = "message")]
     pub text: String,
-    /// Whether the decision needed the read. If so, the explained decision is not the controller's.
+    /// Whether the decision needed the read. If so, the explained decision may differ from the controller's.
     pub decides: bool,
 }

@@ -31,7 +31,7 @@ macro_rules! findings {
         }
 
         impl FindingId {
-            /// All identifiers by the section of the reference page, in the order of the page.
+            /// All identifiers in the order of the reference page, grouped by its sections.
             pub const SECTIONS: [(&str, &[Self]); 5] = [$(($section, &[$(Self::$id),+])),+];
 
             /// Returns the row of the reference page.
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the page: the introduction as written, and the generated sections.
+    /// Returns the expected page: the introduction of the current page, then the generated sections.
     fn page(current: &str) -> String {
         let introduction = current.split("\n## ").next().unwrap_or_default();
         let mut page = introduction.to_owned();

@@ -1,13 +1,25 @@
-//! Findings about bounds, tolerance and behavior.
+//! Findings about bounds, tolerance, behavior and recent rescales.
 
 use autoscaling::condition::Limit;
-use autoscaling::explanation::{MetricExplanation, MetricReading, PodGroup, ProposalReason, amount, trimmed};
-use autoscaling::spec::{Behavior, PolicyKind, ScalingRules};
+use autoscaling::explanation::{
+    MetricExplanation, MetricReading, PodGroup, ProposalReason, Span, amount, trimmed,
+};
+use autoscaling::event::{FLAPPING, direction_changes};
+use autoscaling::spec::{PolicyKind, ScalingRules};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use crate::facts::RecentEvent;
 use crate::{Facts, Finding, FindingId};
 
-/// Finds a maxReplicas that keeps the count below the proposal of the metrics.
+/// The period of rescales that `flapping` considers.
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// Maximum number of counts in the message of `flapping`, which shows the newest counts.
+const SHOWN: usize = 8;
+/// Maximum number of occurrences that are derived from a repeated event.
+const OCCURRENCES: u32 = 240;
+
+/// Finds a `maxReplicas` below the proposal of the metrics.
 pub(crate) fn maximum(facts: &Facts<'_>) -> Option<Finding> {
     let explanation = &facts.explanation;
     let limit = explanation.limit.as_ref().filter(|limit| limit.limit == Limit::Maximum)?;
@@ -26,7 +38,7 @@ pub(crate) fn maximum(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
-/// Finds a minReplicas and maxReplicas that allow a single count.
+/// Finds bounds that allow a single count.
 pub(crate) fn fixed(facts: &Facts<'_>) -> Option<Finding> {
     let (min, max) = (facts.explanation.min, facts.explanation.max);
     (facts.hpa.is_some() && min >= max).then(|| {
@@ -72,7 +84,7 @@ pub(crate) fn tolerance(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
-/// Returns the count that a metric within tolerance would propose without the tolerance.
+/// Returns the count that a metric within tolerance would propose without the tolerance. `None` for other metrics.
 fn without_tolerance(reading: &MetricReading, current: i32) -> Option<f64> {
     let pods = |number: usize| i32::try_from(number).map(f64::from).ok();
     match (reading.why, reading.corrected, reading.total) {
@@ -92,21 +104,19 @@ fn without_tolerance(reading: &MetricReading, current: i32) -> Option<f64> {
     }
 }
 
-/// Finds invalid or disabled fields of the behavior.
+/// Finds invalid fields of the behavior, and a tolerance that a disabled feature gate ignores.
 pub(crate) fn behavior(facts: &Facts<'_>) -> Vec<Finding> {
-    let Some(hpa) = facts.hpa else {
+    let Some((hpa, behavior)) = facts.hpa.and_then(|hpa| Some((hpa, hpa.spec.behavior.as_ref()?))) else {
         return Vec::new();
     };
-    let Some(behavior) = &hpa.spec.behavior else {
-        return Vec::new();
-    };
-    // The typed spec drops an invalid `selectPolicy`, so this field is read from the raw spec.
+    // The typed spec omits an invalid `selectPolicy`, so this field is read from the raw spec.
     let raw: Value = serde_json::from_str(hpa.raw).unwrap_or_default();
     let mut found = Vec::new();
     for (field, rules) in [("scaleUp", &behavior.scale_up), ("scaleDown", &behavior.scale_down)] {
         found.extend(unknown_words(field, rules, &raw));
     }
-    if !facts.settings.configurable_tolerance && has_tolerance(behavior) {
+    let has_tolerance = behavior.scale_up.tolerance.is_some() || behavior.scale_down.tolerance.is_some();
+    if has_tolerance && !facts.settings.configurable_tolerance {
         found.push(Finding::warning(
             FindingId::ToleranceIgnored,
             "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it is ignored",
@@ -114,10 +124,6 @@ pub(crate) fn behavior(facts: &Facts<'_>) -> Vec<Finding> {
         ));
     }
     found
-}
-
-fn has_tolerance(behavior: &Behavior) -> bool {
-    behavior.scale_up.tolerance.is_some() || behavior.scale_down.tolerance.is_some()
 }
 
 fn unknown_words(field: &str, rules: &ScalingRules, raw: &Value) -> Option<Finding> {
@@ -139,4 +145,53 @@ fn unknown_words(field: &str, rules: &ScalingRules, raw: &Value) -> Option<Findi
             "Set it to Pods or Percent.",
         )
     })
+}
+
+/// Finds a count that changed direction at least [`FLAPPING`] times in the last hour.
+pub(crate) fn flapping(facts: &Facts<'_>) -> Option<Finding> {
+    let since = facts.at.checked_sub(HOUR).unwrap_or(Timestamp::MIN);
+    let mut sizes: Vec<(Timestamp, i32)> = facts
+        .recent_events
+        .iter()
+        .flat_map(occurrences)
+        .filter(|(at, _)| *at >= since && *at <= facts.at)
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup_by_key(|(_, size)| *size);
+    let changes = direction_changes(sizes.iter().map(|(_, size)| *size));
+    if changes < FLAPPING {
+        return None;
+    }
+    let newest: Vec<String> =
+        sizes.iter().rev().take(SHOWN).rev().map(|(_, size)| size.to_string()).collect();
+    let window = facts.explanation.stabilization.as_ref().map(|step| step.down_window_seconds);
+    let now = window.map(|window| format!(" (now {})", Span::seconds(window))).unwrap_or_default();
+    Some(Finding::warning(
+        FindingId::Flapping,
+        format!("the count changed direction {changes} times in the last hour: {}", newest.join(" → ")),
+        format!(
+            "Increase behavior.scaleDown.stabilizationWindowSeconds{now}, or remove fewer pods at a time. concertina simulate \
+             shows the effect of a change."
+        ),
+    ))
+}
+
+/// Returns the time and the size of each occurrence of an event about a single rescale. Empty for other events.
+/// A repeated event contains only the times of its first and last occurrence, so the times between are interpolated
+/// evenly.
+pub fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
+    // A combined event covers rescales to different sizes.
+    let Some((size, false)) = event.new_size() else {
+        return Vec::new();
+    };
+    let count = event.count.clamp(1, OCCURRENCES);
+    let span = event.last.duration_since(event.first);
+    (0..count)
+        .filter_map(|number| {
+            let steps = i32::try_from(count.saturating_sub(1).max(1)).ok()?;
+            let offset = span.checked_div(steps)?.checked_mul(i32::try_from(number).ok()?)?;
+            let at = if number + 1 == count { event.last } else { event.first.checked_add(offset).ok()? };
+            Some((at, size))
+        })
+        .collect()
 }

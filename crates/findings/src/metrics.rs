@@ -1,19 +1,54 @@
-//! Findings about metrics: missing requests, failures, stale samples.
+//! Findings about metrics: missing APIs and requests, failures, stale samples, and the sources of scaling policies.
 
 use std::collections::BTreeMap;
 
 use autoscaling::explanation::{FailedMetric, MetricExplanation, Span};
 use autoscaling::failure::MetricFailureClass;
-use autoscaling::pod::{Pod, PodRequests};
+use autoscaling::pod::{ContainerRequests, PodRequests};
 use autoscaling::query::{Answer, Api};
 use autoscaling::spec::{MetricSource, ResourceTarget};
 use jiff::{SignedDuration, Timestamp};
+use policies::steps::{NO_SOURCES, SourceReading};
 
-use crate::sources;
 use crate::{Facts, Finding, FindingId, counted, listed, target_name};
 
 /// Maximum age of a fresh sample, in addition to its window. Metrics APIs collect at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
+/// Age above which the number of a source is reported as stale, in seconds. By default, sources are read at least once a
+/// minute.
+const STALE_SECONDS: f64 = 60.0;
+/// The reason in a [`SourceReading`] if the metric may not use the source.
+const NOT_ALLOWED: &str = "NotAllowed";
+/// The reason in a [`SourceReading`] if the number is older than `maxAgeSeconds`.
+const TOO_OLD: &str = "TooOld";
+
+/// Finds metrics APIs that the cluster does not serve.
+pub(crate) fn missing_apis(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut apis = facts.missing_apis.to_vec();
+    apis.sort_unstable();
+    apis.dedup();
+    apis.into_iter()
+        .map(|api| {
+            let advice = match api {
+                Api::Resource => {
+                    "metrics-server usually serves it: install it, or check its registration with \
+                     kubectl get apiservice v1beta1.metrics.k8s.io."
+                }
+                Api::Custom => {
+                    "An adapter for your monitoring system serves it, such as prometheus-adapter: install one, or check its \
+                     registration with kubectl get apiservice."
+                }
+                Api::External => {
+                    "An adapter for your monitoring system serves it, such as KEDA or prometheus-adapter: install one, or \
+                     check its registration with kubectl get apiservice v1beta1.external.metrics.k8s.io."
+                }
+            };
+            let message =
+                format!("the cluster does not serve {}, which a metric of this HPA needs", api.group());
+            Finding::error(FindingId::MissingMetricsApi, message, advice)
+        })
+        .collect()
+}
 
 /// For targets in percent, finds containers without the request, and pods without the container of the metric.
 pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
@@ -31,9 +66,9 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
             } => (resource, Some(&**container)),
             _ => continue,
         };
-        // `without` counts the pods that have a container without its request, by container. `absent` counts
-        // the pods without the container.
+        // The number of pods in which a container lacks the request, keyed by the name of the container.
         let mut without: BTreeMap<&str, usize> = BTreeMap::new();
+        // The number of pods without any container that the metric measures.
         let mut absent = 0usize;
         for pod in facts.pods {
             let containers =
@@ -41,7 +76,9 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
             let mut any = false;
             for container in containers {
                 any = true;
-                if container.requests.get(resource).is_none() && !(only.is_none() && has_pod_level(pod)) {
+                // The containers of a pod with pod-level requests need no requests.
+                let has_pod_level = only.is_none() && !pod.requests.pod_level.is_empty();
+                if container.requests.get(resource).is_none() && !has_pod_level {
                     *without.entry(&container.name).or_default() += 1;
                 }
             }
@@ -79,18 +116,13 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns containers and restartable init containers, which keep running alongside the containers.
-fn long_running(requests: &PodRequests) -> impl Iterator<Item = &autoscaling::pod::ContainerRequests> {
+/// Returns the containers, and the restartable init containers (sidecars), which run as long as the containers.
+fn long_running(requests: &PodRequests) -> impl Iterator<Item = &ContainerRequests> {
     let sidecars = requests.init_containers.iter().filter(|container| container.restartable);
     requests.containers.iter().chain(sidecars)
 }
 
-/// Returns whether the pod sets pod-level requests. The containers of such a pod need no requests.
-fn has_pod_level(pod: &Pod) -> bool {
-    !pod.requests.pod_level.is_empty()
-}
-
-/// Finds failed metrics, except for failures with a separate finding.
+/// Finds failed metrics, except failures that another function reports.
 pub(crate) fn failed(facts: &Facts<'_>) -> Vec<Finding> {
     let metrics = facts.explanation.metrics.iter();
     let failed = metrics.filter_map(|metric| match metric {
@@ -98,7 +130,7 @@ pub(crate) fn failed(facts: &Facts<'_>) -> Vec<Finding> {
         MetricExplanation::Valid(_) => None,
     });
     failed
-        .filter(|failed| !sources::is_failed(facts, &failed.subject.name))
+        .filter(|failed| !has_failed_source(facts, &failed.subject.name))
         .filter_map(|failed| failure(facts, failed))
         .collect()
 }
@@ -116,7 +148,7 @@ fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
         (api.group(), if api == Api::Resource { "metrics-server" } else { "the adapter that serves it" });
     match class {
         MetricFailureClass::MissingRequest | MetricFailureClass::NoContainer => {
-            // With pods, `requests` reports this. A record contains no pods, but the error names one.
+            // If the pods are known, `requests` reports this failure. Otherwise, the text of the error names a pod.
             let has_pods = !facts.pods.is_empty() && facts.hpa.is_some();
             let advice = "Set the request, or use a target of type AverageValue.";
             return if has_pods { None } else { error(FindingId::MissingRequest, advice) };
@@ -172,7 +204,7 @@ fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
     }
 }
 
-/// Finds samples that are older than their window and [`DELAY`].
+/// Finds samples whose age exceeds the sum of their window and [`DELAY`].
 pub(crate) fn stale(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (metric, answer) in facts.explanation.metrics.iter().zip(facts.metrics) {
@@ -205,7 +237,7 @@ pub(crate) fn stale(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 struct Sample<'a> {
-    /// The pod or object that the sample describes.
+    /// The name of the pod or object that the sample describes.
     source: Option<&'a str>,
     taken: Timestamp,
     window: SignedDuration,
@@ -218,16 +250,16 @@ impl Sample<'_> {
     }
 }
 
-/// Returns the samples with a time, without samples of pods that are being deleted.
+/// Returns the samples that have a timestamp, except those of pods that are being deleted.
 fn samples<'a>(facts: &'a Facts<'_>, answer: &'a Answer) -> Vec<Sample<'a>> {
-    let is_ending = |name: &str| {
+    let is_terminating = |name: &str| {
         let at = facts.pods.binary_search_by(|pod| (*pod.name).cmp(name)).ok();
         at.and_then(|at| facts.pods.get(at)).is_some_and(|pod| pod.terminating)
     };
     match answer {
         Answer::Resource(usages) => usages
             .iter()
-            .filter(|usage| !is_ending(&usage.pod))
+            .filter(|usage| !is_terminating(&usage.pod))
             .filter_map(|usage| {
                 let window = SignedDuration::from_nanos(usage.window_nanos);
                 Some(Sample { source: Some(&*usage.pod), taken: usage.timestamp?, window })
@@ -235,7 +267,7 @@ fn samples<'a>(facts: &'a Facts<'_>, answer: &'a Answer) -> Vec<Sample<'a>> {
             .collect(),
         Answer::Custom(values) => values
             .iter()
-            .filter(|value| !is_ending(&value.object))
+            .filter(|value| !is_terminating(&value.object))
             .filter_map(|value| {
                 let window = SignedDuration::from_secs(value.window_seconds.unwrap_or(0));
                 Some(Sample { source: Some(&*value.object), taken: value.timestamp?, window })
@@ -248,4 +280,71 @@ fn samples<'a>(facts: &'a Facts<'_>, answer: &'a Answer) -> Vec<Sample<'a>> {
             })
             .collect(),
     }
+}
+
+/// Returns whether a source failed for the metric. [`sources`] reports such a failure.
+fn has_failed_source(facts: &Facts<'_>, metric: &str) -> bool {
+    let failed = |reading: &SourceReading| {
+        reading.age_seconds.is_none() && reading.reason.as_deref() != Some(NO_SOURCES)
+    };
+    facts.sources.iter().any(|reading| reading.metric == metric && failed(reading))
+}
+
+/// Finds sources that are absent, failing, incomplete or stale.
+pub(crate) fn sources(facts: &Facts<'_>) -> Vec<Finding> {
+    facts.sources.iter().filter_map(|reading| source(facts, reading)).collect()
+}
+
+fn source(facts: &Facts<'_>, reading: &SourceReading) -> Option<Finding> {
+    let SourceReading { metric, source, age_seconds, reason, problem, .. } = reading;
+    match (age_seconds, reason.as_deref(), problem) {
+        (None, Some(NO_SOURCES), _) => Some(absent_source(facts, reading)),
+        (None, Some(NOT_ALLOWED), Some(problem)) => Some(Finding::error(
+            FindingId::AbsentSource,
+            format!("{metric} comes from {source} by the scaling policy: {problem}"),
+            "Correct the source in the policy, or ask the operator to add it to the file of --metric-sources, with this \
+             namespace.",
+        )),
+        (None, Some(TOO_OLD), Some(problem)) => Some(Finding::error(
+            FindingId::StaleSource,
+            format!("{metric} from {source} cannot be used: {problem}"),
+            "Check whether the source is slow, or raise maxAgeSeconds of the metric in the policy above its interval.",
+        )),
+        (None, _, Some(problem)) => Some(Finding::error(
+            FindingId::FailedSource,
+            format!("{metric} from {source} cannot be read: {problem}"),
+            "While it fails, nothing is scaled down, and this metric cannot scale up. The text comes from the source; a \
+             fallback of the policy bridges the time.",
+        )),
+        (Some(_), _, Some(problem)) => Some(Finding::warning(
+            FindingId::IncompleteSource,
+            format!("{metric} has no value for at least one pod: {problem}"),
+            "Such a pod counts with its target for a scale-down, and with 0 for a scale-up. Check its port and page, and \
+             whether a NetworkPolicy admits Concertina.",
+        )),
+        (Some(age), _, None) if *age > STALE_SECONDS => Some(Finding::warning(
+            FindingId::StaleSource,
+            format!("the oldest number of {metric} from {source} is {age:.0} s old"),
+            "The decision uses it as if it were fresh. Shorten intervalSeconds, or set maxAgeSeconds in the policy.",
+        )),
+        _ => None,
+    }
+}
+
+/// Returns the finding for a policy that names a source, in a process that reads no sources.
+fn absent_source(facts: &Facts<'_>, reading: &SourceReading) -> Finding {
+    let SourceReading { metric, source, .. } = reading;
+    if facts.is_recorded {
+        return Finding::error(
+            FindingId::AbsentSource,
+            format!("{metric} comes from {source} by the scaling policy, but the controller has no sources"),
+            "Set --metric-sources on the controller. Until then, the metrics API answers.",
+        );
+    }
+    Finding::warning(
+        FindingId::AbsentSource,
+        format!("{metric} comes from {source} by the scaling policy, which this command does not read"),
+        "The value is that of the metrics API. The record of the controller has the number of the source: allow \
+         pods/portforward on its pod, or use --from.",
+    )
 }

@@ -1,10 +1,15 @@
-//! Findings about the target and about other writers of its count.
+//! Findings about the target, other writers of its count, and its pods.
 
-use autoscaling::explanation::{DecisionPath, Span};
+use std::collections::BTreeMap;
+
+use autoscaling::explanation::{DecisionPath, MetricReading, PodGroup, Span};
 use autoscaling::failure::ScaleFailureClass;
 
-use crate::facts::FieldManager;
-use crate::{Facts, Finding, FindingId, target_name};
+use crate::facts::{FieldManager, Owner, Target};
+use crate::{Facts, Finding, FindingId, counted, listed, target_name};
+
+/// Maximum number of foreign pods that a message names for each owner.
+const NAMED: usize = 3;
 
 /// Finds a Scale that cannot be read or has no selector.
 pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
@@ -18,7 +23,7 @@ pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
             "If the target is a custom resource, set labelSelectorPath in the scale subresource of its definition and make \
              its controller set that field.",
         )),
-        // A refused read has a separate finding.
+        // `refused` reports a read that the server refused.
         DecisionPath::NoScale if facts.blind().next().is_some() => None,
         DecisionPath::NoScale => Some(match explanation.scale_failure() {
             ScaleFailureClass::NoMatchForKind => Finding::error(
@@ -61,7 +66,7 @@ pub(crate) fn paused(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-/// Finds several HPAs on the same pods.
+/// Finds other HPAs that select the same pods.
 pub(crate) fn shared(facts: &Facts<'_>) -> Option<Finding> {
     let stopped = facts.explanation.path == DecisionPath::Ambiguous;
     let names = &facts.sharing;
@@ -70,7 +75,7 @@ pub(crate) fn shared(facts: &Facts<'_>) -> Option<Finding> {
     }
     let others = match (names.as_slice(), facts.explanation.failure.as_deref()) {
         ([], Some(failure)) => failure.to_owned(),
-        (names, _) => crate::listed(names, 5),
+        (names, _) => listed(names, 5),
     };
     let advice = "Keep one HPA for these pods: put all metrics into it (the highest proposal counts), or give the pods of \
                   each target distinct labels.";
@@ -82,16 +87,17 @@ pub(crate) fn shared(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-/// Finds field managers that set `spec.replicas` outside of the scale subresource. A count from the creation of the
-/// target is harmless. A known tool, a manager that applies the field, and a manager that set it after the HPA's last
-/// rescale are not.
+/// Finds field managers that set `spec.replicas` without the scale subresource. The finding is a warning if a further
+/// write is likely: by a known tool, by server-side apply, or by a manager that set the field after the HPA's last
+/// rescale.
 pub(crate) fn field_managers(facts: &Facts<'_>) -> Option<Finding> {
     let object = facts.target?.object.as_ref()?;
     let mut managers: Vec<&FieldManager> =
         object.replicas_owners.iter().filter(|owner| owner.subresource != "scale").collect();
     managers.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.manager.cmp(&b.manager)));
     let first = managers.first()?;
-    let tool = tool_of(&first.manager);
+    let (tool, more) =
+        tool_of(&first.manager).map(|(tool, advice)| (format!(" ({tool})"), advice)).unwrap_or_default();
     let named: Vec<String> = managers
         .iter()
         .map(|manager| {
@@ -99,15 +105,13 @@ pub(crate) fn field_managers(facts: &Facts<'_>) -> Option<Finding> {
             format!("{}{}", manager.manager, since.unwrap_or_default())
         })
         .collect();
-    let tool_name = tool.map(|tool| format!(" ({})", tool.name)).unwrap_or_default();
-    let more = tool.map_or("", |tool| tool.advice);
     let scaled = facts.hpa.and_then(|hpa| hpa.last_scale);
     let recurs = managers.iter().any(|manager| {
         let after = scaled.zip(manager.time).is_some_and(|(scaled, set)| set > scaled);
         manager.operation == "Apply" || tool_of(&manager.manager).is_some() || after
     });
     let message = format!(
-        "spec.replicas of {} is also set by {}{tool_name}: the next such write resets the count",
+        "spec.replicas of {} is also set by {}{tool}: the next such write resets the count",
         target_name(facts),
         named.join(", ")
     );
@@ -116,32 +120,156 @@ pub(crate) fn field_managers(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding(FindingId::ReplicasAlsoSet, message, advice))
 }
 
-/// A tool that applies manifests.
-#[derive(Debug, Clone, Copy)]
-struct Tool {
-    name: &'static str,
-    advice: &'static str,
-}
-
-fn tool_of(manager: &str) -> Option<Tool> {
-    let tool = |name, advice| Some(Tool { name, advice });
-    match manager {
-        manager if manager.starts_with("argocd") => tool(
+/// Returns the name of the tool with this field manager, and advice that is specific to the tool.
+fn tool_of(manager: &str) -> Option<(&'static str, &'static str)> {
+    Some(match manager {
+        manager if manager.starts_with("argocd") => (
             "Argo CD",
             " If it must stay there, set ignoreDifferences for /spec/replicas and the sync option \
              RespectIgnoreDifferences=true.",
         ),
         "helm" | "Helm" => {
-            tool("Helm", " In a chart, omit the field from the template while autoscaling is enabled.")
+            ("Helm", " In a chart, omit the field from the template while autoscaling is enabled.")
         }
-        "kustomize-controller" | "helm-controller" | "flux" => tool("Flux", ""),
+        "kustomize-controller" | "helm-controller" | "flux" => ("Flux", ""),
         "kubectl" | "kubectl-client-side-apply" | "kubectl-last-applied" | "before-first-apply" => {
-            tool("kubectl", "")
+            ("kubectl", "")
         }
-        manager if manager.to_ascii_lowercase().contains("terraform") => tool(
-            "Terraform",
-            " If it must stay there, set ignore_changes for that field in its lifecycle block.",
-        ),
-        _ => None,
+        manager if manager.to_ascii_lowercase().contains("terraform") => {
+            ("Terraform", " If it must stay there, set ignore_changes for that field in its lifecycle block.")
+        }
+        _ => return None,
+    })
+}
+
+/// Finds pods that the selector matches but the target does not own.
+pub(crate) fn foreign_pods(facts: &Facts<'_>) -> Option<Finding> {
+    let target = facts.target?;
+    let mut own = 0usize;
+    let mut foreign: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for pod in facts.pods {
+        // The owners of a pod without an entry are unknown.
+        let Some(chain) = facts.owners.get(&pod.name) else {
+            continue;
+        };
+        if chain.iter().any(|owner| is_target(owner, target)) {
+            own += 1;
+        } else if !may_be_incomplete(facts, chain) {
+            let owner = match chain.last() {
+                Some(owner) => format!("{}/{}", owner.kind, owner.name),
+                None => "without a controller".to_owned(),
+            };
+            foreign.entry(owner).or_default().push(&pod.name);
+        }
     }
+    let number: usize = foreign.values().map(Vec::len).sum();
+    if number == 0 {
+        return None;
+    }
+    let owners: Vec<String> = foreign
+        .iter()
+        .map(|(owner, pods)| {
+            let owner = if owner.contains('/') { format!("of {owner}") } else { owner.clone() };
+            format!("{} {owner} ({})", pods.len(), listed(pods, NAMED))
+        })
+        .collect();
+    let name = target_name(facts);
+    let owners = owners.join(", ");
+    if own == 0 {
+        return Some(Finding::info(
+            FindingId::ForeignPods,
+            format!(
+                "by their owner references, none of the {} belongs to {name}: {owners}",
+                counted(number, "pod")
+            ),
+            "This is fine if the target's controller creates pods through other objects. Otherwise the selector of the \
+             scale matches the wrong pods.",
+        ));
+    }
+    Some(Finding::warning(
+        FindingId::ForeignPods,
+        format!(
+            "the selector of {name} also matches {} of other owners, which count in the metrics: {owners}",
+            counted(number, "pod")
+        ),
+        format!(
+            "Change the labels of those pods, or add a distinct label to the pods of {name} and select by it (the selector \
+             of a Deployment is immutable: recreate the Deployment)."
+        ),
+    ))
+}
+
+fn is_target(owner: &Owner, target: &Target) -> bool {
+    match &target.object {
+        Some(object) if !object.uid.is_empty() => owner.uid == object.uid,
+        _ => owner.kind == target.kind && owner.name == target.name,
+    }
+}
+
+/// Returns whether the read of the last owner was refused, so that the chain may lack further owners.
+fn may_be_incomplete(facts: &Facts<'_>, chain: &[Owner]) -> bool {
+    let Some(last) = chain.last() else {
+        return false;
+    };
+    let group = last.api_version.split_once('/').map_or("", |(group, _)| group);
+    facts.refused.iter().any(|refused| {
+        refused.group == group
+            && refused.resource.to_ascii_lowercase().starts_with(&last.kind.to_ascii_lowercase())
+    })
+}
+
+/// Finds the first metric for which at least half of the pods are unready.
+pub(crate) fn unready_pods(facts: &Facts<'_>) -> Option<Finding> {
+    uncounted(facts, PodGroup::is_unready, |reading, number, all| {
+        let subject = &reading.subject;
+        let starting = reading.count(|group| {
+            matches!(
+                group,
+                PodGroup::UnreadyInitializing | PodGroup::UnreadySampleTooOld | PodGroup::UnreadyNotStarted
+            )
+        });
+        let pending = reading.count(|group| group == PodGroup::UnreadyPending);
+        let how = match (starting, pending) {
+            (0, 0) => String::new(),
+            (0, pending) => format!(" ({pending} pending)"),
+            (starting, 0) => format!(" ({starting} started recently)"),
+            (starting, pending) => format!(" ({starting} started recently, {pending} pending)"),
+        };
+        Finding::warning(
+            FindingId::UnreadyPods,
+            format!("{number} of {} are not ready{how}: their {subject} does not count", counted(all, "pod")),
+            "Find the cause with kubectl describe pod. If pods start slowly, add a startup probe; if they are unready because \
+             of overload, use a metric that does not depend on readiness.",
+        )
+    })
+}
+
+/// Finds the first metric for which at least half of the pods have no sample.
+pub(crate) fn pods_without_samples(facts: &Facts<'_>) -> Option<Finding> {
+    uncounted(
+        facts,
+        |group| group == PodGroup::Missing,
+        |reading, number, all| {
+            Finding::warning(
+                FindingId::MissingSamples,
+                format!("{number} of {} have no sample of {}", counted(all, "pod"), reading.subject),
+                "Samples of new pods take a minute or two. If they stay missing, check whether the source of the metric reports \
+                 these pods (kubectl top pod for cpu and memory).",
+            )
+        },
+    )
+}
+
+/// Creates the finding for the first metric with at least half of its pods in a group. Ignored pods do not count.
+fn uncounted(
+    facts: &Facts<'_>,
+    is_in: impl Fn(PodGroup) -> bool,
+    finding: impl Fn(&MetricReading, usize, usize) -> Finding,
+) -> Option<Finding> {
+    let mut readings = facts.explanation.metrics.iter().filter_map(|metric| metric.reading());
+    readings.find_map(|reading| {
+        let all = reading.count(|group| !group.is_ignored());
+        let number = reading.count(&is_in);
+        (number > 0 && number * 2 >= all).then(|| finding(reading, number, all))
+    })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
-pub(crate) use findings::words::{counted, listed};
+pub(crate) use findings::{counted, listed};
 
 /// Formats a duration as on a command line: `5m0s`.
 pub(crate) fn duration(duration: Duration) -> String {
