@@ -7,8 +7,9 @@ use exposition::kubelet::KubeletError;
 use exposition::{InvalidValue, PageError};
 use promql::{AnswerError, QueryError};
 
-use crate::http::{RequestError, TlsProblem};
-use crate::secrets::SecretProblem;
+use crate::dial::TlsProblem;
+use crate::http::RequestError;
+use crate::transports::SecretProblem;
 
 /// The reason why a source has no number for a metric of an HPA.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -19,7 +20,7 @@ pub enum SourceError {
     /// The source file has no such API group.
     #[error("the source file does not list this API group under adapters")]
     UnknownGroup,
-    /// The source is an API group, which the API server serves.
+    /// The source is an API group, which is read through the API server.
     #[error("this source is an API group, which the API server serves")]
     OfApiServer,
     /// The HPA's namespace may not use the source.
@@ -64,7 +65,7 @@ pub enum SourceError {
     /// The request has no usable response.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The answer holds no usable number.
+    /// The response contains no usable number.
     #[error(transparent)]
     Answer(#[from] AnswerError),
     /// The page is refused.
@@ -73,7 +74,7 @@ pub enum SourceError {
     /// The page of a kubelet is refused.
     #[error("the page is invalid: {0}")]
     Kubelet(#[from] KubeletError),
-    /// The page has a type that is no text format of metrics. Holds `Content-Type`.
+    /// The content type of the page is not a text format of metrics. Holds `Content-Type`.
     #[error("the page has the type {0:?}: it must be text/plain or application/openmetrics-text")]
     ContentType(String),
     /// A value is NaN or infinite.
@@ -82,7 +83,7 @@ pub enum SourceError {
     /// The pod has no address.
     #[error("the pod has no address yet")]
     NoAddress,
-    /// The pod's address is not one of a pod network.
+    /// The pod's address is the address of its node, or outside of pod networks.
     #[error("the pod uses the address of its node, or an address outside of pod networks")]
     Address,
     /// The pod declares no such port.
@@ -106,7 +107,7 @@ pub enum SourceError {
     /// Too many nodes are scraped. Holds the limit.
     #[error("more than {0} nodes are scraped")]
     TooManyNodes(usize),
-    /// No pod has a number. Holds the number of pods, the name of one, and its error.
+    /// No pod has a number. Holds the number of pods, and the name and the error of one pod.
     #[error("none of {0} pods has a number; {1}: {2}")]
     AllPods(usize, Arc<str>, Arc<Self>),
     /// The number is too old. Holds its age and the limit, in seconds.
@@ -121,7 +122,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// The reason in metrics.
+    /// Returns the value of the label `reason` in Concertina's metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownServer

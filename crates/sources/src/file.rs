@@ -1,4 +1,4 @@
-//! The source file, `--metric-sources`: the servers, and the namespaces that may use them.
+//! The source file, `--metric-sources`. It lists the sources and the namespaces that may use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,97 +6,72 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use policies::spec::is_api_group;
 use serde::Deserialize;
 
-use crate::adapters::{self, AdapterFields, AdapterGroup};
-use crate::field::{Field, FileError};
-use crate::kubelet::{KubeletFields, KubeletSettings};
+use crate::settings::{Field, FileError, KubeletFields, KubeletSettings, PodFields, PodSettings};
 
-/// Maximum bytes of the file.
+/// Maximum size of the file in bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum number of servers.
 const MAX_SERVERS: usize = 100;
+/// Maximum number of API groups.
+const MAX_ADAPTERS: usize = 20;
 
 /// The contents of a source file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceFile {
-    /// `prometheus`, by name.
+    /// The servers in `prometheus`, keyed by name.
     pub prometheus: BTreeMap<Arc<str>, PrometheusServer>,
-    /// `pods`.
+    /// The settings in `pods`.
     pub pods: PodSettings,
-    /// `kubelet`.
+    /// The settings in `kubelet`.
     pub kubelet: KubeletSettings,
-    /// `adapters`, by API group.
+    /// The entries of `adapters`, keyed by API group.
     pub adapters: BTreeMap<Arc<str>, Arc<AdapterGroup>>,
 }
 
-/// One server with Prometheus' query API.
+/// A server with the query API of Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrometheusServer {
     /// The name in policies.
     pub name: Arc<str>,
     /// The URL before `/api/v1/query`, without a slash at its end.
     pub url: Uri,
-    /// The certificate authority of the server. `None` for the system's authorities.
+    /// The PEM file with the authorities that may sign the certificate of the server. `None` for the system's
+    /// authorities.
     pub ca_file: Option<PathBuf>,
-    /// A file with the bearer token of every request. Read for each request.
+    /// The file with the bearer token. It is read for each request.
     pub bearer_token_file: Option<PathBuf>,
     /// Time limit of a query.
     pub timeout: Duration,
-    /// Equal queries within 90 % of this time share an answer.
+    /// Interval of the source. A response is shared between equal queries for 90 % of it.
     pub interval: Duration,
-    /// Maximum queries in flight. A namespace holds at most half of them.
+    /// Maximum number of queries in flight. One namespace gets at most half of them, rounded up.
     pub concurrency: usize,
-    /// Maximum bytes of an answer.
+    /// Maximum size of a response in bytes.
     pub max_bytes: usize,
-    /// Maximum series of an answer.
+    /// Maximum number of series in a response.
     pub max_series: usize,
-    /// The label that contains the namespace of a series. Each query is restricted to the namespace of its HPA. `None`:
-    /// no restriction.
+    /// The label with the namespace of a series, by which each query is restricted to the namespace of its HPA. `None`
+    /// restricts no query.
     pub enforce_namespace_label: Option<String>,
     /// The namespaces whose HPAs may use the server. `None` for all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Whether answers with warnings and partial answers are accepted.
+    /// Whether partial responses and responses with warnings are accepted.
     pub allow_partial: bool,
 }
 
-/// The settings of the scraper of pods.
+/// An entry of `adapters`: an API group of a further metrics adapter, with the resources of custom.metrics.k8s.io or
+/// external.metrics.k8s.io. The controller reads its metrics through the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodSettings {
-    /// Whether pods may be scraped.
-    pub enabled: bool,
-    /// The namespaces whose pods may be scraped. `None` for all.
+pub struct AdapterGroup {
+    /// The name of the API group.
+    pub api_group: Arc<str>,
+    /// The namespaces whose HPAs may use the group. `None` for all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Whether policies may request pages over TLS.
-    pub tls: bool,
-    /// The namespaces whose Secrets policies may name for TLS and tokens.
-    pub secret_namespaces: BTreeSet<String>,
-    /// Maximum bytes of a page.
-    pub max_bytes: usize,
-    /// Maximum series of a page that match one metric.
-    pub max_series: usize,
-    /// Time limit of a scrape.
-    pub timeout: Duration,
-    /// Maximum scrapes in flight. A namespace holds at most half of them.
+    /// Maximum number of requests in flight. One namespace gets at most half of them, rounded up.
     pub concurrency: usize,
-    /// Maximum pages of a namespace that are scraped.
-    pub max_pages_per_namespace: usize,
-}
-
-impl Default for PodSettings {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            namespaces: None,
-            tls: false,
-            secret_namespaces: BTreeSet::new(),
-            max_bytes: 4 << 20,
-            max_series: 1_000,
-            timeout: Duration::from_secs(1),
-            concurrency: 256,
-            max_pages_per_namespace: 10_000,
-        }
-    }
 }
 
 #[derive(Deserialize, Default)]
@@ -126,22 +101,16 @@ struct ServerFields {
     allow_partial: bool,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct PodFields {
-    enabled: bool,
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AdapterFields {
+    api_group: String,
     namespaces: Option<BTreeSet<String>>,
-    tls: bool,
-    secret_namespaces: BTreeSet<String>,
-    max_bytes: Option<String>,
-    max_series: Option<u32>,
-    timeout: Option<String>,
     concurrency: Option<u16>,
-    max_pages_per_namespace: Option<u32>,
 }
 
 impl SourceFile {
-    /// Reads a file.
+    /// Reads and checks a file.
     pub fn read(path: &PathBuf) -> Result<Self, FileError> {
         let unreadable = |reason: String| FileError::Unreadable { path: path.clone(), reason };
         let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
@@ -152,7 +121,7 @@ impl SourceFile {
         Self::parse(&text, path)
     }
 
-    /// Parses the text of a file. `path` names it in errors.
+    /// Parses and checks the text of a file. Errors contain `path`.
     pub fn parse(text: &str, path: &PathBuf) -> Result<Self, FileError> {
         let fields: FileFields = if text.trim().is_empty() {
             FileFields::default()
@@ -178,7 +147,7 @@ impl SourceFile {
         }
         let pods = fields.pods.check(&Field { file: path, path: "pods.".to_owned() })?;
         let kubelet = fields.kubelet.check(&Field { file: path, path: "kubelet.".to_owned() })?;
-        let adapters = adapters::check(fields.adapters, &prometheus, path)?;
+        let adapters = check_adapters(fields.adapters, &prometheus, path)?;
         Ok(Self { prometheus, pods, kubelet, adapters })
     }
 }
@@ -224,35 +193,37 @@ impl ServerFields {
     }
 }
 
-impl PodFields {
-    fn check(self, field: &Field<'_>) -> Result<PodSettings, FileError> {
-        let default = PodSettings::default();
-        let pages = self.max_pages_per_namespace;
-        if !self.tls && !self.secret_namespaces.is_empty() {
-            return Err(field.error("secretNamespaces", "needs tls: true, so that no token is readable"));
-        }
-        Ok(PodSettings {
-            enabled: self.enabled,
-            namespaces: self.namespaces,
-            tls: self.tls,
-            secret_namespaces: self.secret_namespaces,
-            max_bytes: field.bytes("maxBytes", self.max_bytes.as_deref(), default.max_bytes)?,
-            max_series: field.count("maxSeries", self.max_series, default.max_series, 100_000)?,
-            timeout: field.time("timeout", self.timeout.as_deref(), default.timeout)?,
-            concurrency: field.count(
-                "concurrency",
-                self.concurrency.map(u32::from),
-                default.concurrency,
-                4_096,
-            )?,
-            max_pages_per_namespace: field.count(
-                "maxPagesPerNamespace",
-                pages,
-                default.max_pages_per_namespace,
-                100_000,
-            )?,
-        })
+/// Checks the entries of the file. No entry may have the name of a server in `servers`, because metrics use both names
+/// as labels.
+fn check_adapters(
+    entries: Vec<AdapterFields>,
+    servers: &BTreeMap<Arc<str>, PrometheusServer>,
+    file: &PathBuf,
+) -> Result<BTreeMap<Arc<str>, Arc<AdapterGroup>>, FileError> {
+    if entries.len() > MAX_ADAPTERS {
+        return Err(Field { file, path: String::new() }
+            .error("adapters", format!("has more than {MAX_ADAPTERS} entries")));
     }
+    let mut groups = BTreeMap::new();
+    for (index, entry) in entries.into_iter().enumerate() {
+        let field = Field { file, path: format!("adapters[{index}].") };
+        let AdapterFields { api_group, namespaces, concurrency } = entry;
+        if !is_api_group(&api_group) {
+            return Err(field.error(
+                "apiGroup",
+                format!("must be an API group such as external.metrics.example.com, and none of the default ones, not {api_group:?}"),
+            ));
+        }
+        let concurrency = field.count("concurrency", concurrency.map(u32::from), 32, 1_000)?;
+        let api_group: Arc<str> = api_group.into();
+        let group = AdapterGroup { api_group: Arc::clone(&api_group), namespaces, concurrency };
+        if servers.contains_key(&api_group)
+            || groups.insert(Arc::clone(&api_group), Arc::new(group)).is_some()
+        {
+            return Err(field.error("apiGroup", format!("{api_group:?} is the name of an earlier source")));
+        }
+    }
+    Ok(groups)
 }
 
 #[cfg(test)]
@@ -330,5 +301,30 @@ adapters: [{apiGroup: external.metrics.example.com, namespaces: [shop]}]
             unknown.starts_with("sources.yaml is invalid: ") && unknown.contains("enabledd"),
             "{unknown}"
         );
+    }
+    fn kubelet(text: &str) -> Result<KubeletSettings, String> {
+        parse(text).map(|file| file.kubelet)
+    }
+
+    #[test]
+    fn kubelets_are_verified_unless_the_file_states_otherwise() {
+        let verified =
+            kubelet("kubelet: {enabled: true, caFile: /ca.crt, interval: 2s, namespaces: [shop]}").unwrap();
+        assert_eq!(verified.ca_file.as_deref(), Some("/ca.crt".as_ref()));
+        assert_eq!((verified.port, verified.interval), (10_250, Duration::from_secs(2)));
+        assert_eq!(verified.bearer_token_file, PathBuf::from("/var/run/secrets/concertina/kubelet/token"));
+        assert!(kubelet("kubelet: {enabled: true, insecureSkipVerify: true}").unwrap().insecure_skip_verify);
+        assert_eq!(kubelet("kubelet: {}").unwrap(), KubeletSettings::default());
+        let authority = "sources.yaml: kubelet.caFile must name the authority of the kubelets' certificates, \
+                         unless insecureSkipVerify is true";
+        for (text, expected) in [
+            ("{enabled: true}", authority),
+            ("{enabled: true, caFile: /ca.crt, insecureSkipVerify: true}", authority),
+            ("{port: 0}", "sources.yaml: kubelet.port must be from 1 to 65535, not 0"),
+            ("{port: 70000}", "sources.yaml: kubelet.port must be from 1 to 65535, not 70000"),
+            ("{interval: 200ms}", "sources.yaml: kubelet.interval must be at least 1s, not 200ms"),
+        ] {
+            assert_eq!(kubelet(&format!("kubelet: {text}")), Err(expected.to_owned()), "{text}");
+        }
     }
 }

@@ -1,28 +1,25 @@
-//! Metrics from Prometheus, pods and kubelets, for HPAs with policies that name these sources, and the API groups of
-//! metrics adapters that such policies may name.
+//! Metrics from Prometheus, pods and kubelets for HPAs whose scaling policies name these sources. A policy may also
+//! name the API group of a metrics adapter.
 //!
-//! - [`SourceFile`] is the operator's file: the servers, and the namespaces that may use them. [`Sources::run`] reads
-//!   the file again while the process runs.
-//! - [`Sources::read`] returns the numbers of one metric of an HPA. Equal queries and pages are requested once
-//!   per interval for all HPAs.
-//! - [`Sources::past`] returns the past of a metric from Prometheus.
+//! - [`SourceFile`] is the file of the operator. It lists the servers and the namespaces that may use them.
+//!   [`Sources::run`] reloads the file periodically.
+//! - [`Sources::read`] returns the numbers of one metric of an HPA. Each distinct query and each page is requested at
+//!   most once per interval for all HPAs.
+//! - [`Sources::past`] returns past values of a metric from Prometheus.
 //! - [`Dial`] opens the connections, over the network or in memory.
 //!
-//! [`promql`] restricts the queries of servers with `enforceNamespaceLabel` to the tenant's own series. Pages are read
-//! from pods of the target only, at their own addresses and declared ports.
+//! [`promql`] restricts the queries of servers with `enforceNamespaceLabel` to the series of the tenant. Pages are read
+//! only from pods of the target, at the addresses and declared ports of these pods.
 
-mod adapters;
+mod dial;
 mod error;
-mod field;
 mod file;
 mod http;
-mod in_memory;
 mod kubelet;
 mod pods;
 mod prometheus;
-mod range;
 mod reload;
-mod secrets;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod transports;
@@ -35,21 +32,21 @@ use std::time::Duration;
 use cluster::client::Client;
 use jiff::Timestamp;
 use policies::spec::{MetricOrigin, MetricRule};
+use promql::PodNames;
 use tokio::time::Instant;
 
-pub use crate::adapters::AdapterGroup;
+pub use crate::dial::{Dial, InMemory, Io, Network, TlsError, TlsProblem};
 pub use crate::error::SourceError;
-pub use crate::field::FileError;
-pub use crate::file::{PodSettings, PrometheusServer, SourceFile};
-pub use crate::http::{Dial, Io, Network, RequestError, TlsError, TlsProblem};
-pub use crate::in_memory::InMemory;
-pub use crate::kubelet::{KubeletSettings, Usage};
+pub use crate::file::{AdapterGroup, PrometheusServer, SourceFile};
+pub use crate::http::RequestError;
+pub use crate::kubelet::Usage;
 pub use crate::pods::{PodAddress, PodTarget};
-pub use crate::range::{PastReading, PastTarget, TimeRange};
+pub use crate::prometheus::{PastReading, PastTarget, TimeRange};
 pub use crate::reload::{SourceObserver, Sources, report_states};
-pub use crate::secrets::{SECRET_LABEL, SecretProblem};
+pub use crate::settings::{FileError, KubeletSettings, PodSettings};
+pub use crate::transports::{SECRET_LABEL, SecretProblem};
 
-/// The target of an HPA, for the variables and the pods of a source.
+/// The scale target of an HPA. Queries use its names as variables, and scrapers read its pods.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
     /// The namespace of the HPA and its pods.
@@ -58,7 +55,7 @@ pub struct Target<'a> {
     pub name: &'a str,
     /// The pods that the target's selector matches.
     pub pods: &'a [PodTarget],
-    /// Reads the Secrets of the namespace that a policy names.
+    /// The client that reads the Secrets of a policy. Without a client, metrics that need a Secret fail.
     pub secrets: Option<&'a Client>,
 }
 
@@ -80,7 +77,7 @@ pub struct Reading {
     pub at: Instant,
     /// The interval after which the source has new numbers.
     pub interval: Duration,
-    /// The source, with the query or the series as it was sent.
+    /// The source with its query or series, for messages.
     pub source: String,
     /// A pod without a number, and the cause. Other pods have numbers.
     pub missing: Option<(Arc<str>, SourceError)>,
@@ -89,19 +86,19 @@ pub struct Reading {
 /// The numbers of a [`Form`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
-    /// By the name of the pod.
+    /// The number of each pod, keyed by pod name.
     PerPod(BTreeMap<Arc<str>, f64>),
-    /// One number. `None` for an empty answer.
+    /// One number. `None` for an empty response.
     Single(Option<f64>),
 }
 
-/// The maximum age of a shared number. It is shorter than the interval, so consecutive syncs at the interval of the
-/// source read different numbers, even if the time between the syncs varies.
+/// Returns the maximum age of a shared number: 90 % of the interval. Consecutive syncs at this interval therefore read
+/// different numbers, even if the time between the syncs varies slightly.
 pub(crate) fn shared_for(interval: Duration) -> Duration {
     interval * 9 / 10
 }
 
-/// Numbers by pod.
+/// The numbers of the pods of a target.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     values: BTreeMap<Arc<str>, f64>,
@@ -109,7 +106,7 @@ pub(crate) struct Numbers {
     missing: Option<(Arc<str>, SourceError)>,
 }
 
-/// A metric without numbers.
+/// The failure of a metric that has no numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     /// The source, with the query or the series as the policy states it.
@@ -127,8 +124,8 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// The label of the source in metrics. A policy may name any server, so only servers of the source file become
-    /// labels.
+    /// Returns the label of the source in Concertina's metrics. A source that the file does not list has the label
+    /// `unknown`, because a policy may name any server.
     pub fn label<'a>(&self, origin: &'a MetricOrigin) -> &'a str {
         match self.error {
             SourceError::UnknownServer | SourceError::UnknownGroup => "unknown",
@@ -138,10 +135,9 @@ impl Failure {
 }
 
 impl Sources {
-    /// The numbers of one metric of an HPA.
+    /// Reads the numbers of one metric of an HPA.
     pub async fn read(&self, rule: &MetricRule, form: Form, target: &Target<'_>) -> Result<Reading, Failure> {
-        let result = self.read_origin(&rule.origin, form, target).await;
-        let reading = result?;
+        let reading = self.read_origin(&rule.origin, form, target).await?;
         let age = reading.at.elapsed().as_secs();
         match rule.max_age_seconds {
             Some(limit) if age > limit.into() => {
@@ -151,8 +147,8 @@ impl Sources {
         }
     }
 
-    /// The total of a metric in a time range, from the query of its rule, with the same restriction as in a sync.
-    /// `None` for a rule with an origin other than Prometheus, because other origins have no past.
+    /// Returns the totals of a metric in a time range, from the query of its rule, with the same restriction as in a
+    /// sync. Returns `None` for a rule whose origin is not Prometheus.
     pub async fn past(
         &self,
         rule: &MetricRule,
@@ -166,14 +162,12 @@ impl Sources {
             let failed = |error| Failure { source: described(&rule.origin), error };
             let server = current.servers.get(name).ok_or_else(|| failed(SourceError::UnknownServer))?;
             let query = server.restricted(query, target.namespace).map_err(failed)?;
-            let text = query.text_of_past(target.namespace, target.name, target.pod_names());
+            let text = query.text_of_past(target.namespace, target.name, PodNames::from_kind(target.kind));
             let text = text.map_err(|error| failed(error.into()))?;
             let failed = |error| Failure { source: described_query(name, &text), error };
             let totals = server.totals(&text, form, target, range).await.map_err(failed)?;
-            let totals = totals
-                .into_iter()
-                .filter_map(|(time, total)| Timestamp::from_millisecond(time).ok().map(|at| (at, total)));
-            let totals: Vec<_> = totals.collect();
+            let at_time = |(time, total)| Some((Timestamp::from_millisecond(time).ok()?, total));
+            let totals: Vec<_> = totals.into_iter().filter_map(at_time).collect();
             if totals.is_empty() {
                 return Err(failed(SourceError::NoPast));
             }
@@ -182,8 +176,8 @@ impl Sources {
         Some(read.await)
     }
 
-    /// The usage of the pods of an HPA from their kubelets. Usage older than `max_age_seconds` is an error. `now` is
-    /// the time of day.
+    /// Returns the usage of the pods of an HPA from their kubelets. Usage older than `max_age_seconds` is an error.
+    /// `now` is the time of day.
     pub async fn usage(
         &self,
         max_age_seconds: Option<u32>,
@@ -250,7 +244,7 @@ impl Numbers {
     }
 }
 
-/// The name of a source in metrics: a server's, an API group, `pods` or `kubelet`.
+/// Returns the name of a source in Concertina's metrics: the name of a server, an API group, `pods` or `kubelet`.
 pub fn name_of(origin: &MetricOrigin) -> &str {
     match origin {
         MetricOrigin::Prometheus { server, .. } => server,
@@ -260,7 +254,7 @@ pub fn name_of(origin: &MetricOrigin) -> &str {
     }
 }
 
-/// A source with its query or series, as the policy states it.
+/// Describes a source with its query or series as the policy states them, for messages.
 pub fn described(origin: &MetricOrigin) -> String {
     match origin {
         MetricOrigin::Prometheus { server, query } => described_query(server, query),

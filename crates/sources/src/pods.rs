@@ -1,5 +1,5 @@
-//! The scraper of pods: one for all HPAs. Each page is scraped once per interval, for all metrics that HPAs read from
-//! it. A rate needs scrapes between two syncs, so pages are scraped repeatedly as long as an HPA needs them.
+//! The scraper of pods, which all HPAs share. Each page is scraped once per interval, for all metrics that HPAs read
+//! from it. A rate needs scrapes between two syncs, so pages are scraped repeatedly as long as an HPA needs them.
 
 mod pages;
 mod request;
@@ -20,17 +20,18 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use self::pages::{PageKey, Reading, Scraped, State};
 use self::request::IdleConnection;
+use crate::dial::Dial;
 use crate::error::SourceError;
-use crate::file::PodSettings;
-use crate::http::{Dial, RequestError};
+use crate::http::RequestError;
+use crate::settings::PodSettings;
 use crate::transports::Transports;
 use crate::{Numbers, Target, shared_for};
 
-/// The longest time that a sync waits for pages.
+/// Maximum time that a sync waits for pages.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Number of bytes of a page to read before the task yields.
 const TURN: usize = 64 << 10;
-/// Maximum pages for which one sync waits at the same time.
+/// Maximum number of pages for which one sync waits at the same time.
 const AT_ONCE: usize = 256;
 
 /// A pod of a target.
@@ -58,14 +59,14 @@ pub struct PodAddress {
 }
 
 impl PodTarget {
-    /// The address of the pod's node.
+    /// Returns the address of the pod's node.
     pub(crate) fn node(&self) -> Result<IpAddr, SourceError> {
         let node = self.address.as_ref().and_then(|address| address.node);
         node.filter(|node| !is_outside(*node)).ok_or(SourceError::NodeAddress)
     }
 }
 
-/// Whether an address is outside of every network of pods or nodes.
+/// Returns whether an address cannot be in a network of pods or nodes.
 fn is_outside(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
@@ -86,21 +87,21 @@ fn is_outside(ip: IpAddr) -> bool {
 }
 
 impl PodAddress {
-    /// The address of a declared port.
+    /// Returns the address of a declared port.
     fn port(&self, port: &PodPort) -> Result<SocketAddr, SourceError> {
         if self.is_of_node || is_outside(self.ip) {
             return Err(SourceError::Address);
         }
         let is_port = |(name, number): &&(Option<Box<str>>, u16)| match port {
-            PodPort::Number(wanted) => number == wanted,
-            PodPort::Name(wanted) => name.as_deref() == Some(&**wanted),
+            PodPort::Number(port) => number == port,
+            PodPort::Name(port) => name.as_deref() == Some(&**port),
         };
         let found = self.ports.iter().find(is_port).ok_or(SourceError::NoPort)?;
         Ok(SocketAddr::new(self.ip, found.1))
     }
 }
 
-/// The scraper.
+/// The scraper, with the pages that HPAs need.
 #[derive(Debug)]
 pub(crate) struct Scraper {
     settings: PodSettings,
@@ -129,7 +130,7 @@ impl Scraper {
         &self.settings
     }
 
-    /// The number of each running pod of the target. Pods without a number are omitted, as in the reference.
+    /// Returns the number of each running pod of the target. Pods without a number are omitted.
     pub(crate) async fn read(
         self: &Arc<Self>,
         series: &Arc<PodSeries>,
@@ -155,8 +156,7 @@ impl Scraper {
         let deadline = Instant::now() + PATIENCE;
         let running: Vec<&PodTarget> = target.pods.iter().filter(|pod| pod.running).collect();
         let count = running.len();
-        // A loop instead of a closure, because the future must be `Send`, and the compiler rejects the closure as not
-        // general enough.
+        // A closure instead of the loop would not compile: its future would not be general enough to be `Send`.
         let mut reads = Vec::with_capacity(count);
         for pod in running {
             reads.push(self.named(series, target.namespace, pod, deadline));
@@ -179,7 +179,7 @@ impl Scraper {
         }
     }
 
-    /// The reading of a pod's page, with the name of the pod.
+    /// Returns the name of a pod and the reading of its page, at the latest at the deadline.
     async fn named(
         self: &Arc<Self>,
         series: &Arc<PodSeries>,
@@ -191,7 +191,7 @@ impl Scraper {
         (Arc::clone(&pod.name), reading.unwrap_or_else(|_| Err(RequestError::Timeout(PATIENCE).into())))
     }
 
-    /// The reading of a pod's page, at most an interval old.
+    /// Returns the reading of a pod's page, which is younger than its interval.
     async fn page(
         self: &Arc<Self>,
         series: &Arc<PodSeries>,
@@ -280,7 +280,7 @@ impl Scraper {
         Ok(Scraped { samples: scrape.finish()?, idle: response.into_idle().await })
     }
 
-    /// Scrapes the pages that are due, and drops pages that no HPA needs any more. Returns the scrapes.
+    /// Returns scrapes of the pages that are due. Drops pages that no HPA has requested lately.
     pub(crate) fn due(self: &Arc<Self>) -> Vec<impl Future<Output = Result<(), SourceError>> + Send + use<>> {
         let now = Instant::now();
         self.transports.sweep(now);
@@ -296,7 +296,7 @@ impl Scraper {
         due.into_iter().map(scrape).collect()
     }
 
-    /// The number of pages that are scraped.
+    /// Returns the number of pages that are scraped.
     pub(crate) fn pages(&self) -> usize {
         self.state.lock().len()
     }

@@ -8,28 +8,70 @@ use cluster::fair::{FairSemaphore, Share};
 use cluster::metrics::breaker::{AttemptResult, Breaker, Change, StoredText};
 use cluster::metrics::flight::Flights;
 use futures::FutureExt;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use promql::{Answer, AnswerError, Query, RangeAnswer, Tenant, Variables};
+use promql::{Answer, AnswerError, PodNames, Query, RangeAnswer, Tenant, Variables};
 use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 
+use crate::dial::Dial;
 use crate::error::SourceError;
 use crate::file::PrometheusServer;
 use crate::http::{Http, RequestError};
-use crate::range::{PastTarget, TimeRange};
 use crate::{Form, Numbers, Target, shared_for};
 
-/// The interval between evictions of answers.
+/// The interval between evictions of shared responses.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Maximum idle connections to a server.
+/// Maximum number of idle connections to a server.
 const IDLE_CONNECTIONS: usize = 8;
+/// Minimum step of a range query in seconds, equal to the default sync period.
+const SHORTEST_STEP: u64 = 15;
+/// Maximum number of steps of a range query. Prometheus refuses more than 11,000.
+const MAX_TIMES: u64 = 480;
 
-/// One server, with the queries in flight and the answers of its interval.
+/// A range of past times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeRange {
+    /// The start, inclusive.
+    pub start: Timestamp,
+    /// The end, inclusive.
+    pub end: Timestamp,
+}
+
+impl TimeRange {
+    /// Returns the step of a range query over this range, in whole seconds.
+    pub fn step(self) -> Duration {
+        let seconds = u64::try_from(self.end.duration_since(self.start).as_secs()).unwrap_or_default();
+        Duration::from_secs(seconds.div_ceil(MAX_TIMES).max(SHORTEST_STEP))
+    }
+}
+
+/// The scale target whose past values are read.
+#[derive(Debug, Clone, Copy)]
+pub struct PastTarget<'a> {
+    /// The namespace of the HPA and its pods.
+    pub namespace: &'a Arc<str>,
+    /// The kind of the target. The kind determines the form of the names of its pods.
+    pub kind: &'a str,
+    /// The name of the target.
+    pub name: &'a str,
+}
+
+/// Past values of a metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastReading {
+    /// The name of the Prometheus server in the source file.
+    pub server: String,
+    /// The total of all pods at each time, oldest first. Never empty.
+    pub totals: Vec<(Timestamp, f64)>,
+}
+
+/// A server, with the queries in flight and the responses that equal queries share.
 #[derive(Debug)]
 pub(crate) struct Server {
     requests: Requests,
-    /// Keyed by the text of the query. Errors are shared too, so a failing query is sent once per interval.
+    /// Keyed by the text of the query. Errors are also shared, so a failing query is sent once per interval.
     flights: Flights<Arc<str>, Arc<Response>, SourceError>,
     swept: Mutex<Option<Instant>>,
 }
@@ -40,7 +82,7 @@ struct Requests {
     settings: Arc<PrometheusServer>,
     http: Http,
     permits: Arc<FairSemaphore>,
-    /// While the server is down, failed queries get their stored errors. One of these queries per second is sent.
+    /// While the server is down, queries that failed before return their stored errors, except one probe per second.
     breaker: Arc<Breaker<QueryDigest, SourceError>>,
 }
 
@@ -55,7 +97,7 @@ struct Endpoint<'a> {
     fields: &'a str,
 }
 
-/// The SHA-256 of a query. A query with the names of many pods would be too long to keep.
+/// The SHA-256 digest of a query. A query with the names of many pods would be too long to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct QueryDigest([u8; 32]);
 
@@ -79,8 +121,8 @@ impl StoredText for SourceError {
     }
 }
 
-/// The state of the server that follows from the result of a query.
-fn ending<T>(answer: &Result<T, SourceError>) -> AttemptResult<'_, SourceError> {
+/// Classifies the result of a query for the breaker.
+fn attempt_result<T>(answer: &Result<T, SourceError>) -> AttemptResult<'_, SourceError> {
     let Err(error) = answer else { return AttemptResult::Answered };
     match error {
         SourceError::Request(RequestError::Timeout(_) | RequestError::Connection(_)) => {
@@ -104,7 +146,7 @@ struct Response {
 }
 
 impl Server {
-    pub(crate) fn new(settings: PrometheusServer, dial: Arc<dyn crate::http::Dial>) -> Self {
+    pub(crate) fn new(settings: PrometheusServer, dial: Arc<dyn Dial>) -> Self {
         Self {
             flights: Flights::new(Some(shared_for(settings.interval)), || SourceError::Panicked),
             swept: Mutex::default(),
@@ -121,12 +163,12 @@ impl Server {
         &self.requests.settings
     }
 
-    /// Whether the server fails as a whole.
+    /// Returns whether the server fails as a whole.
     pub(crate) fn is_down(&self) -> bool {
         self.requests.breaker.is_open()
     }
 
-    /// A query that is sent for a target, restricted to its namespace if the server enforces a label.
+    /// Parses a query, and restricts it to the namespace if the server enforces a namespace label.
     pub(crate) fn restricted(&self, query: &str, namespace: &str) -> Result<Query, SourceError> {
         let settings = self.settings();
         if settings.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(namespace)) {
@@ -136,7 +178,7 @@ impl Server {
         Ok(Query::parse(query, label.map(|label| Tenant { label, namespace }))?)
     }
 
-    /// The text of a query that is sent for a target.
+    /// Returns the text of a query as it is sent for a target.
     pub(crate) fn text(&self, query: &str, target: &Target<'_>) -> Result<String, SourceError> {
         let namespace = target.namespace;
         let query = self.restricted(query, namespace)?;
@@ -145,9 +187,9 @@ impl Server {
         Ok(query.text(&Variables { namespace, name: target.name, pods: &pods })?)
     }
 
-    /// One number for each pod of the target. Pods without a series are omitted.
+    /// Returns one number for each pod of the target. Pods without a series are omitted.
     pub(crate) async fn by_pod(&self, text: &str, target: &Target<'_>) -> Result<Numbers, SourceError> {
-        let response = self.ask(text, target.namespace).await?;
+        let response = self.query(text, target.namespace).await?;
         let mut values = response.answer.clone()?.by_pod()?;
         let pods = target.pods.iter();
         let values: BTreeMap<Arc<str>, f64> =
@@ -156,19 +198,19 @@ impl Server {
         Ok(Numbers { values, oldest, missing: None })
     }
 
-    /// One number. `None` for an empty vector, which is neither 0 nor an error.
+    /// Returns one number and the time of its request. The number is `None` for an empty vector.
     pub(crate) async fn single(
         &self,
         text: &str,
         namespace: &Arc<str>,
     ) -> Result<(Option<f64>, Instant), SourceError> {
-        let response = self.ask(text, namespace).await?;
+        let response = self.query(text, namespace).await?;
         let value = response.answer.as_ref().map_err(Clone::clone)?.single()?;
         Ok((value, response.sent))
     }
 
-    /// The total of a target at each time of a range, keyed by milliseconds since the Unix epoch. The total is the
-    /// number of the query, or the sum over the past and current pods of the target.
+    /// Returns the total of a target at each time of a range, as pairs of milliseconds since the Unix epoch and the
+    /// total. The total is the number of the query, or the sum over the past and current pods of the target.
     pub(crate) async fn totals(
         &self,
         text: &str,
@@ -182,11 +224,14 @@ impl Server {
         let answer = self.requests.post(endpoint, target.namespace, || {}, RangeAnswer::parse).await?;
         Ok(match form {
             Form::Single => answer.single()?,
-            Form::PerPod => answer.sum_of_pods(|pod| target.pod_names().is_pod(target.name, pod))?,
+            Form::PerPod => {
+                let names = PodNames::from_kind(target.kind);
+                answer.sum_of_pods(|pod| names.is_pod(target.name, pod))?
+            }
         })
     }
 
-    async fn ask(&self, text: &str, namespace: &Arc<str>) -> Result<Arc<Response>, SourceError> {
+    async fn query(&self, text: &str, namespace: &Arc<str>) -> Result<Arc<Response>, SourceError> {
         self.sweep();
         let text: Arc<str> = text.into();
         let (requests, query, namespace) = (self.requests.clone(), Arc::clone(&text), Arc::clone(namespace));
@@ -208,7 +253,7 @@ impl Server {
             .await
     }
 
-    /// Drops answers that no later query can use.
+    /// Drops responses that no later query can share.
     fn sweep(&self) {
         let now = Instant::now();
         let mut swept = self.swept.lock();
@@ -245,7 +290,7 @@ impl Requests {
         let answer = timeout(settings.timeout, self.send(endpoint, parse)).await;
         let answer = answer.unwrap_or_else(|_| Err(RequestError::Timeout(settings.timeout).into()));
         let server = &*settings.name;
-        match attempt.end(&ending(&answer)) {
+        match attempt.end(&attempt_result(&answer)) {
             Some(Change::Opened) => tracing::warn!(server, "metric source is down, probing it once a second"),
             Some(Change::Closed) => tracing::info!(server, "metric source recovered"),
             None => {}

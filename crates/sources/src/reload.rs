@@ -1,7 +1,6 @@
 //! The sources of the current file, and their replacement when the file changes.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,35 +9,34 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::RwLock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::adapters::AdapterGroup;
+use crate::dial::{Dial, Network, TlsError};
 use crate::error::SourceError;
-use crate::field::FileError;
-use crate::file::{PrometheusServer, SourceFile};
-use crate::http::{Dial, Network, TlsError};
-use crate::kubelet::{KubeletSettings, Kubelets};
+use crate::file::{AdapterGroup, PrometheusServer, SourceFile};
+use crate::kubelet::Kubelets;
 use crate::pods::Scraper;
 use crate::prometheus::Server;
+use crate::settings::{FileError, KubeletSettings};
 
 /// The interval between two reads of the file.
 const REREAD: Duration = Duration::from_secs(5);
-/// The interval between two searches for pages that are due.
+/// The interval between two checks for due scrapes.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Receives the state of the sources.
 pub trait SourceObserver: Send + Sync {
-    /// Reports a read of the file, and whether it is usable.
+    /// Reports a reload of the file, and whether the file was usable.
     fn reloaded(&self, usable: bool);
 
-    /// Reports the state of a server or an API group. `Some(true)`: it fails as a whole, and one of its failed queries
-    /// per second is sent. `None`: the file no longer names it.
+    /// Reports the state of a server or an API group. `Some(true)` means that it fails as a whole and is probed once
+    /// per second. `None` means that the file no longer lists it.
     fn down(&self, server: &str, down: Option<bool>);
 }
 
-/// The sources of a file.
+/// The sources of a file, with their connections and caches.
 #[derive(Debug)]
 pub struct Sources {
     path: PathBuf,
-    /// Opens all connections instead of the network.
+    /// Opens all connections. `None` to use the network.
     dial: Option<Arc<dyn Dial>>,
     current: RwLock<Arc<Current>>,
 }
@@ -50,21 +48,12 @@ pub(crate) struct Current {
     pub(crate) scraper: Arc<Scraper>,
     pub(crate) kubelets: Arc<Kubelets>,
     pub(crate) adapters: BTreeMap<Arc<str>, Arc<AdapterGroup>>,
-    /// The contents of the files with authorities. A changed file requires new connections.
+    /// The contents of the files with authorities, by path. A changed file requires new connections.
     authorities: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// The reason why the certificate authorities of a source are unusable.
-#[derive(Debug, thiserror::Error)]
-enum AuthorityError {
-    #[error("cannot be read: {0}")]
-    Unreadable(#[from] io::Error),
-    #[error(transparent)]
-    Unusable(#[from] TlsError),
-}
-
 impl Sources {
-    /// Reads a file. `dial`: opens all connections, if it is set.
+    /// Reads the file at `path`. If `dial` is set, it opens all connections instead of the network.
     pub fn new(path: PathBuf, dial: Option<Arc<dyn Dial>>) -> Result<Self, FileError> {
         let file = SourceFile::read(&path)?;
         let current = Current::new(&file, &path, dial.as_ref(), None)?;
@@ -75,17 +64,17 @@ impl Sources {
         Arc::clone(&self.current.read())
     }
 
-    /// The number of pages of pods that are scraped.
+    /// Returns the number of pages of pods that are scraped.
     pub fn pages(&self) -> usize {
         self.current().scraper.pages()
     }
 
-    /// The number of nodes that are scraped.
+    /// Returns the number of nodes that are scraped.
     pub fn nodes(&self) -> usize {
         self.current().kubelets.nodes()
     }
 
-    /// The settings of an API group for an HPA of a namespace, if the file allows it.
+    /// Returns the settings of an API group if the file allows its use by HPAs of the namespace.
     pub fn adapter(&self, api_group: &str, namespace: &str) -> Result<Arc<AdapterGroup>, SourceError> {
         let current = self.current();
         let group = current.adapters.get(api_group).ok_or(SourceError::UnknownGroup)?;
@@ -95,12 +84,12 @@ impl Sources {
         }
     }
 
-    /// The API groups of the file.
+    /// Returns the API groups of the file, keyed by name.
     pub fn adapters(&self) -> BTreeMap<Arc<str>, Arc<AdapterGroup>> {
         self.current().adapters.clone()
     }
 
-    /// Reads the file again. An unusable file changes nothing.
+    /// Reloads the file. An unusable file changes nothing.
     pub fn reload(&self) -> Result<(), FileError> {
         let before = self.current();
         let next = SourceFile::read(&self.path)
@@ -109,13 +98,13 @@ impl Sources {
         Ok(())
     }
 
-    /// The servers, and whether each one is down.
+    /// Returns whether each server is down.
     fn states(&self) -> BTreeMap<Arc<str>, bool> {
         let current = self.current();
         current.servers.iter().map(|(name, server)| (Arc::clone(name), server.is_down())).collect()
     }
 
-    /// Reads the file periodically, and scrapes the pages and nodes that are due. Does not return.
+    /// Reloads the file periodically, and scrapes the pages and nodes that are due. Never returns.
     pub async fn run(self: Arc<Self>, observer: impl SourceObserver) {
         let mut states = BTreeMap::new();
         let mut tick = interval(TICK);
@@ -144,7 +133,7 @@ impl Sources {
     }
 }
 
-/// Reports each source with a new state, and each source that the file no longer names. Returns the current states.
+/// Reports each source with a changed state, and each source that the file no longer lists. Returns `current`.
 pub fn report_states(
     previous: &BTreeMap<Arc<str>, bool>,
     current: BTreeMap<Arc<str>, bool>,
@@ -161,7 +150,7 @@ pub fn report_states(
     current
 }
 
-/// Logs an error once, and logs the recovery.
+/// Logs an error that differs from the last reported error, and logs the recovery.
 fn report(reported: &mut Option<FileError>, result: Result<(), FileError>) {
     let error = result.err();
     if error == *reported {
@@ -185,19 +174,18 @@ impl Current {
         let mut authorities = BTreeMap::new();
         let mut servers = BTreeMap::new();
         for server in file.prometheus.values() {
-            let invalid = |error: AuthorityError| FileError::Field {
-                path: path.to_owned(),
-                field: format!("prometheus server {:?}: caFile", server.name),
-                reason: error.to_string(),
+            let invalid = |reason: String| {
+                let field = format!("prometheus server {:?}: caFile", server.name);
+                FileError::Field { path: path.to_owned(), field, reason }
             };
             if let Some(authority) = &server.ca_file {
-                read_authority(&mut authorities, authority).map_err(|error| invalid(error.into()))?;
+                read_authority(&mut authorities, authority).map_err(invalid)?;
             }
             let known = before.and_then(|before| before.reusable(server, &authorities));
             let server = if let Some(known) = known {
                 known
             } else {
-                let dial = dial_of(server, dial).map_err(|error| invalid(error.into()))?;
+                let dial = dial_of(server, dial).map_err(|error| invalid(error.to_string()))?;
                 Arc::new(Server::new(server.clone(), dial))
             };
             servers.insert(Arc::clone(&server.settings().name), server);
@@ -210,13 +198,13 @@ impl Current {
             Arc::new(Scraper::new(file.pods.clone(), dial))
         };
         let kubelet = &file.kubelet;
-        let invalid = |error: AuthorityError| FileError::Field {
+        let invalid = |reason: String| FileError::Field {
             path: path.to_owned(),
             field: "kubelet.caFile".to_owned(),
-            reason: error.to_string(),
+            reason,
         };
         if let Some(authority) = kubelet.ca_file.as_ref().filter(|_| kubelet.enabled) {
-            read_authority(&mut authorities, authority).map_err(|error| invalid(error.into()))?;
+            read_authority(&mut authorities, authority).map_err(invalid)?;
         }
         let known = before.filter(|before| {
             before.kubelets.settings() == kubelet && before.has_same(kubelet.ca_file.as_deref(), &authorities)
@@ -224,14 +212,14 @@ impl Current {
         let kubelets = if let Some(known) = known {
             Arc::clone(&known.kubelets)
         } else {
-            let dial = dial_of_kubelets(kubelet, dial).map_err(|error| invalid(error.into()))?;
+            let dial = dial_of_kubelets(kubelet, dial).map_err(|error| invalid(error.to_string()))?;
             Arc::new(Kubelets::new(kubelet.clone(), dial))
         };
         let adapters = file.adapters.clone();
         Ok(Self { servers, scraper, kubelets, adapters, authorities })
     }
 
-    /// The current server of the same name. `None` if there is none, or if its settings or authorities have changed.
+    /// Returns the current server of the same name if its settings and authorities are unchanged.
     fn reusable(
         &self,
         server: &PrometheusServer,
@@ -241,16 +229,17 @@ impl Current {
         self.has_same(server.ca_file.as_deref(), authorities).then(|| Arc::clone(known))
     }
 
-    /// Whether the contents of the file of authorities are unchanged.
+    /// Returns whether the file of authorities has unchanged contents.
     fn has_same(&self, authority: Option<&Path>, authorities: &BTreeMap<PathBuf, Vec<u8>>) -> bool {
         authority.is_none_or(|authority| self.authorities.get(authority) == authorities.get(authority))
     }
 }
 
-/// Reads a file of authorities, once.
-fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> io::Result<()> {
+/// Reads a file of authorities, unless it was read for another source.
+fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> Result<(), String> {
     if !authorities.contains_key(file) {
-        authorities.insert(file.to_owned(), std::fs::read(file)?);
+        let contents = std::fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
+        authorities.insert(file.to_owned(), contents);
     }
     Ok(())
 }

@@ -1,31 +1,47 @@
-//! Settings of connections for pages over TLS. A sync prepares the settings of its metric, and scrapes between syncs
-//! use them.
+//! Settings of connections for pages over TLS, and the Secrets with their authorities and tokens. A sync prepares the
+//! settings of its metric, and scrapes between syncs use them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::call::Call;
 use cluster::client::Client;
+use cluster::error::ApiError;
+use cluster::metrics::flight::Flights;
+use futures::FutureExt;
 use http::header::HeaderValue;
+use k8s_openapi::api::core::v1 as wire;
 use parking_lot::Mutex;
-use policies::spec::{Authorities, PodTransport};
+use policies::spec::{Authorities, PodTransport, SecretKey};
 use tokio::time::Instant;
 
+use crate::dial::{Dial, TlsDial};
 use crate::error::SourceError;
-use crate::http::{Dial, TlsDial, bearer_of};
-use crate::secrets::{SecretProblem, Secrets};
+use crate::http::bearer_of;
 
+/// The label of Secrets that policies may name. Its value must be `true`.
+pub const SECRET_LABEL: &str = "concertina.dev/metric-sources";
+/// Lifetime of a cached Secret, and of the cached error of a failed read.
+const LIFE: Duration = Duration::from_secs(30);
+/// Maximum number of cached Secrets of a namespace.
+const MAX_SECRETS: usize = 16;
+/// Maximum size of a Secret as JSON, in bytes.
+const MAX_BYTES: usize = 256 << 10;
+/// Time limit for the read of a Secret.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which a client is kept after the last sync that prepared it. Equal to the time for which pages are
 /// scraped.
 const KEPT: Duration = Duration::from_mins(3);
-/// Maximum clients of a namespace.
+/// Maximum number of clients of a namespace.
 const MAX_CLIENTS: usize = 16;
 
 /// A client with its token.
 #[derive(Debug)]
 struct Prepared {
     authorities: Option<Vec<u8>>,
-    /// Replaced after a change of the authorities, so no earlier connection is reused.
+    /// Replaced when the authorities change, so that no earlier connection is reused.
     dial: Arc<dyn Dial>,
     token: Option<HeaderValue>,
     at: Instant,
@@ -76,7 +92,7 @@ impl Transports {
         Ok(())
     }
 
-    /// The authorities in PEM and the token.
+    /// Returns the authorities in PEM and the header with the token.
     async fn contents(
         &self,
         namespace: &Arc<str>,
@@ -104,7 +120,7 @@ impl Transports {
         Ok((authorities, token))
     }
 
-    /// The client of a transport that a sync has prepared, with its token.
+    /// Returns the client of a transport, with its token. Fails if no recent sync has prepared them.
     pub(crate) fn client(
         &self,
         namespace: &str,
@@ -124,4 +140,134 @@ impl Transports {
             !clients.is_empty()
         });
     }
+}
+
+/// The reason why a Secret has no usable value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SecretProblem {
+    /// The namespace has no such Secret.
+    #[error("does not exist")]
+    Missing,
+    /// A permission is missing.
+    #[error("cannot be read: grant get on it, as concertina rbac prints")]
+    Forbidden,
+    /// The Secret is too large. Holds the limit in bytes.
+    #[error("has more than {0} bytes")]
+    TooLarge(usize),
+    /// The Secret does not have the label.
+    #[error("does not have the label {SECRET_LABEL}: \"true\"")]
+    Unlabelled,
+    /// The Secret does not have the key.
+    #[error("has no key {0:?}")]
+    NoKey(Arc<str>),
+    /// The value is not a token.
+    #[error("has no valid token under key {0:?}: it must be one line of visible characters")]
+    NoToken(Arc<str>),
+    /// The response is not a Secret.
+    #[error("cannot be decoded")]
+    Malformed,
+    /// The read failed for another reason. Holds the cause.
+    #[error("cannot be read: {0}")]
+    Failed(String),
+}
+
+/// The data of a Secret. The `Debug` output contains only the keys.
+struct Data(BTreeMap<String, Vec<u8>>);
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+type ReadSecret = Arc<Result<Data, SecretProblem>>;
+
+/// The last use of each Secret of a namespace, by name.
+type LastUses = BTreeMap<Arc<str>, Instant>;
+
+/// The cached Secrets with authorities and tokens for pages of pods.
+///
+/// A Secret must be in the namespace of the HPA, and its owner must have labelled it for this use. Otherwise, a user
+/// with permission to write HPAs but not to read Secrets could have any Secret sent to a pod. Values never appear in
+/// errors.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    flights: Flights<(Arc<str>, Arc<str>), ReadSecret, SourceError>,
+    /// The last use of each Secret, by namespace.
+    used: Mutex<BTreeMap<Arc<str>, LastUses>>,
+}
+
+impl Secrets {
+    pub(crate) fn new() -> Self {
+        Self { flights: Flights::new(Some(LIFE), || SourceError::Panicked), used: Mutex::default() }
+    }
+
+    /// Returns the value of a key, at most [`LIFE`] old.
+    pub(crate) async fn value(
+        &self,
+        client: &Client,
+        namespace: &Arc<str>,
+        key: &SecretKey,
+    ) -> Result<Vec<u8>, SourceError> {
+        self.admit(namespace, &key.name)?;
+        let (client, names) = (client.clone(), (Arc::clone(namespace), Arc::clone(&key.name)));
+        let (in_namespace, name) = names.clone();
+        let read = self.flights.join(names, move |sent| {
+            async move {
+                sent.now();
+                Ok(Arc::new(read(&client, &in_namespace, &name).await))
+            }
+            .boxed()
+        });
+        let failed = |problem| SourceError::Secret(Arc::clone(&key.name), problem);
+        match &*read.await? {
+            Ok(Data(data)) => {
+                data.get(&*key.key).cloned().ok_or_else(|| failed(SecretProblem::NoKey(Arc::clone(&key.key))))
+            }
+            Err(problem) => Err(failed(problem.clone())),
+        }
+    }
+
+    /// Records the use of a Secret. Fails if the namespace uses too many Secrets.
+    fn admit(&self, namespace: &Arc<str>, name: &Arc<str>) -> Result<(), SourceError> {
+        let now = Instant::now();
+        let mut used = self.used.lock();
+        let names = used.entry(Arc::clone(namespace)).or_default();
+        names.retain(|_, at| now.saturating_duration_since(*at) <= LIFE);
+        if names.len() >= MAX_SECRETS && !names.contains_key(name) {
+            return Err(SourceError::TooManySecrets(MAX_SECRETS));
+        }
+        names.insert(Arc::clone(name), now);
+        Ok(())
+    }
+
+    /// Drops entries that are older than [`LIFE`].
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.flights.sweep(now);
+        self.used.lock().retain(|_, names| {
+            names.retain(|_, at| now.saturating_duration_since(*at) <= LIFE);
+            !names.is_empty()
+        });
+    }
+}
+
+async fn read(client: &Client, namespace: &str, name: &str) -> Result<Data, SecretProblem> {
+    let call = Call::get(["api", "v1", "namespaces", namespace, "secrets", name])
+        .about("secrets", name)
+        .within(TIMEOUT)
+        .at_most(MAX_BYTES);
+    let secret: wire::Secret = client.json(&call).await.map_err(|error| match error {
+        ApiError::TooLarge { limit } => SecretProblem::TooLarge(limit),
+        // The text of a decode error may contain the value.
+        ApiError::Decode(_) => SecretProblem::Malformed,
+        error if error.is_not_found() => SecretProblem::Missing,
+        error if error.code() == Some(403) => SecretProblem::Forbidden,
+        error => SecretProblem::Failed(error.to_string().chars().take(200).collect()),
+    })?;
+    let label = secret.metadata.labels.as_ref().and_then(|labels| labels.get(SECRET_LABEL));
+    if label.is_none_or(|value| value != "true") {
+        return Err(SecretProblem::Unlabelled);
+    }
+    let data = secret.data.unwrap_or_default().into_iter();
+    Ok(Data(data.map(|(key, value)| (key, value.0)).collect()))
 }

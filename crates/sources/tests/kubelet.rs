@@ -46,7 +46,7 @@ impl Drop for Rig {
 }
 
 impl Rig {
-    /// Running sources with some settings of `kubelet`.
+    /// Runs sources with the given settings of `kubelet`.
     fn new(settings: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Rig {
         Self { servers, sources, folder, start: Instant::now(), running }
     }
 
-    /// A kubelet whose pods use `millicores` and 64 MiB, and that measures every ten seconds.
+    /// Serves the page of a kubelet that measures every ten seconds. Its pods use `millicores` and 64 MiB.
     fn serve(&self, node: u8, pods: &'static [&str], millicores: f64) {
         let start = self.start;
         self.servers.serve(address(node), move |_| PageResponse::page(page(start, pods, millicores)));
@@ -89,7 +89,7 @@ impl Rig {
         self.sources.usage(max_age_seconds, &target, now).await
     }
 
-    /// Names and millicores, after two measurements.
+    /// Returns the name and the millicores of each pod after two measurements.
     async fn measured(&self, pods: &[PodTarget]) -> Vec<(String, i64)> {
         let _ = self.usage(pods).await;
         sleep(Duration::from_secs(16)).await;
@@ -210,7 +210,7 @@ async fn node_without_a_usable_page_makes_its_pods_missing() {
         let expected = format!("node 192.168.0.{bad}: {expected}");
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert_eq!(&*missing, "bad");
-        // A sync waits for a slow page for a second at most.
+        // A sync waits for a slow page for at most one second.
         for _ in 0..10 {
             let started = Instant::now();
             rig.usage(&pods).await.unwrap();
@@ -247,7 +247,7 @@ async fn node_that_answers_again_has_usage_at_once() {
 async fn container_that_was_measured_once_is_no_usage() {
     let rig = Rig::new("enabled: true");
     let start = rig.start;
-    // A second container starts at 20 s. The kubelet returns the container's first counters twice.
+    // A second container appears at 20 s. The kubelet returns the container's first counters twice.
     rig.servers.serve(address(1), move |_| {
         let mut text = page(start, &["web-1"], 100.0);
         if start.elapsed() >= Duration::from_secs(20) {

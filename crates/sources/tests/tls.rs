@@ -16,10 +16,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// The server behind TLS.
+/// The address of the server behind TLS.
 const INSIDE: &str = "prometheus:9090";
 
-/// A server at a port of 127.0.0.1, and the files that name it.
+/// A TLS server on 127.0.0.1, and sources that read it.
 struct Rig {
     servers: PageServers,
     sources: Arc<Sources>,
@@ -38,7 +38,7 @@ fn certificate(name: &str) -> CertifiedKey<KeyPair> {
     generate_simple_self_signed(vec![name.to_owned()]).unwrap()
 }
 
-/// Serves TLS with a certificate. Returns the port.
+/// Serves TLS with a certificate. Returns the port and the task.
 async fn serve(own: &CertifiedKey<KeyPair>, servers: PageServers) -> (u16, JoinHandle<()>) {
     let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -53,7 +53,7 @@ async fn serve(own: &CertifiedKey<KeyPair>, servers: PageServers) -> (u16, JoinH
     let port = listener.local_addr().unwrap().port();
     let serving = tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
-            // A client that refuses the certificate ends the handshake.
+            // The handshake fails if the client refuses the certificate.
             if let Ok(mut tls) = acceptor.accept(tcp).await {
                 let mut inside = servers.dial(INSIDE).unwrap();
                 tokio::spawn(async move { tokio::io::copy_bidirectional(&mut tls, &mut inside).await });
@@ -64,7 +64,7 @@ async fn serve(own: &CertifiedKey<KeyPair>, servers: PageServers) -> (u16, JoinH
 }
 
 impl Rig {
-    /// A server with the certificate `own`, and a client that trusts `trusted`.
+    /// Starts a server with the certificate `own`, and sources that trust `trusted`.
     async fn new(own: &CertifiedKey<KeyPair>, trusted: &CertifiedKey<KeyPair>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +145,7 @@ async fn renewed_authority_is_trusted_after_the_next_read_of_the_file() {
     rig.query("b").await.unwrap_err();
     rig.sources.reload().unwrap();
     assert_eq!(rig.query("c").await, FOUR);
-    // An authority that cannot be read changes nothing.
+    // An unusable authority keeps the previous sources.
     std::fs::write(rig.folder.join("ca.crt"), "none").unwrap();
     rig.sources.reload().unwrap_err();
     assert_eq!(rig.query("d").await, FOUR);

@@ -11,20 +11,22 @@ use tokio::time::Instant;
 
 use super::request::IdleConnection;
 use crate::error::SourceError;
-use crate::file::PodSettings;
+use crate::settings::PodSettings;
 
 /// The time for which a page is scraped after the last request of an HPA. Longer than the usual sync periods.
 const WANTED: Duration = Duration::from_mins(3);
-/// The time between two searches for unused pages.
+/// The interval between two evictions of unused pages.
 const SWEEP: Duration = Duration::from_secs(5);
-/// Maximum metrics of one page.
+/// Maximum number of metrics of one page.
 const MAX_METRICS: usize = 16;
-/// Maximum counter values that are kept for a namespace, and in total. Each takes 8 bytes, or 16 bytes while the buffer
+/// Maximum number of counter values that are kept for a namespace. A value takes 8 bytes, or 16 bytes while its buffer
 /// grows.
 const MAX_POINTS_OF_NAMESPACE: usize = 1 << 20;
+/// Maximum number of counter values that are kept for all namespaces.
 const MAX_POINTS: usize = 8 << 20;
-/// Maximum scrapes that `Rates` keeps for a series.
+/// Maximum number of scrapes that `Rates` keeps for a series.
 const MAX_SCRAPES: usize = 128;
+
 /// A page of a pod. Different pods at the same address have different pages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageKey {
@@ -41,19 +43,18 @@ struct WantedPage {
     metrics: BTreeMap<Arc<PodSeries>, Wanted>,
     /// The start of the next scrape between syncs. `None` until the first scrape.
     next: Option<Instant>,
-    /// Alive while a scrape between syncs waits or is in flight.
+    /// Has a strong reference while a scrape between syncs is queued or in flight.
     queued: Weak<()>,
     /// The connection of the last scrape. `None` during a scrape, and if the pod has closed it.
     idle: Option<IdleConnection>,
-    /// The number of metrics that were added. A scrape that started before the last addition does not answer for all
-    /// metrics.
+    /// The number of metrics that were added. A scrape that started before the last addition does not read all metrics.
     added: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Wanted {
     asked: Instant,
-    /// The counters of a rate.
+    /// The counter values, if the metric is a rate.
     rates: Option<Rates>,
     /// The number of kept counter values.
     points: usize,
@@ -70,7 +71,7 @@ pub(super) struct Reading {
 /// A page that was scraped.
 #[derive(Debug)]
 pub(super) struct Scraped {
-    /// The samples of each metric.
+    /// The samples of each metric, in the order of the metrics.
     pub(super) samples: Vec<Samples>,
     /// The connection. `None` if the pod has closed it.
     pub(super) idle: Option<IdleConnection>,
@@ -82,7 +83,7 @@ pub(super) struct State {
     /// Pages and kept counter values, by namespace.
     namespaces: BTreeMap<Arc<str>, Usage>,
     points: usize,
-    /// The last search for unused pages.
+    /// The time of the last eviction of unused pages.
     swept: Option<Instant>,
 }
 
@@ -93,7 +94,7 @@ struct Usage {
 }
 
 impl WantedPage {
-    /// The shortest interval of its metrics.
+    /// Returns the shortest interval of the metrics.
     fn interval(&self) -> Option<Duration> {
         let seconds = self.metrics.keys().map(|series| series.interval_seconds).min()?;
         Some(Duration::from_secs(seconds.into()))
@@ -101,7 +102,7 @@ impl WantedPage {
 }
 
 impl State {
-    /// The last reading of a metric of a page.
+    /// Returns the last reading of a metric of a page.
     pub(super) fn reading(&self, key: &PageKey, series: &PodSeries) -> Option<Reading> {
         self.pages.get(key)?.metrics.get(series)?.reading.clone()
     }
@@ -110,7 +111,7 @@ impl State {
         self.pages.len()
     }
 
-    /// Notes that an HPA reads a metric of a page.
+    /// Records that an HPA reads a metric of a page. Returns the metric, and the number of metrics added to the page.
     pub(super) fn want(
         &mut self,
         key: &PageKey,
@@ -217,7 +218,7 @@ impl State {
         }
     }
 
-    /// The pages to scrape now. Drops pages that no HPA has requested lately.
+    /// Returns the pages to scrape now. Drops pages that no HPA has requested lately.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PageKey, u64, Arc<()>)> {
         if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP) {
             self.swept = Some(now);
@@ -226,7 +227,7 @@ impl State {
         let mut due = Vec::new();
         for (key, page) in &mut self.pages {
             let Some(next) = page.next.filter(|next| *next <= now) else { continue };
-            // A page that waits for its turn is not queued again.
+            // A page whose last scrape is still queued or in flight is not queued again.
             if page.queued.strong_count() == 0
                 && let Some(interval) = page.interval()
             {
@@ -263,7 +264,7 @@ impl State {
     }
 }
 
-/// The number of scrapes to keep for the window of a rate.
+/// Returns the number of scrapes to keep for the window of a rate.
 fn points_of(series: &PodSeries) -> usize {
     let scrapes = series.rate_seconds.unwrap_or(0) / series.interval_seconds.max(1);
     usize::from(scrapes).saturating_add(1).min(MAX_SCRAPES)

@@ -7,7 +7,6 @@ use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::poll_fn;
@@ -20,11 +19,10 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::pages::PageKey;
-use crate::http::{Dial, Io, RequestError, USER, chain};
+use crate::dial::{Dial, Io};
+use crate::http::{IDLE, RequestError, USER, chain};
 
-/// Lifetime of an idle connection.
-const IDLE: Duration = Duration::from_secs(30);
-/// Maximum size of one read, which covers most pages, and maximum size of the headers, in bytes.
+/// Size of the read buffer in bytes. It is larger than most pages, and limits the size of the headers.
 const BUFFER: usize = 32 << 10;
 /// The formats that the parser reads. The simpler format is preferred, because it needs no `# EOF`.
 const FORMATS: HeaderValue = HeaderValue::from_static(
@@ -34,7 +32,7 @@ const FORMATS: HeaderValue = HeaderValue::from_static(
 /// A connection without a request in flight.
 pub(super) struct IdleConnection {
     io: Box<dyn Io>,
-    /// The settings of the connection. Other settings require another connection.
+    /// The [`Dial`] that opened the connection. Only requests with the same [`Dial`] reuse it.
     dial: Arc<dyn Dial>,
     since: Instant,
 }
@@ -58,7 +56,7 @@ pub(super) struct Response {
 /// A connection with one request.
 struct Exchange {
     connection: Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>,
-    /// The connection closes after the response if the sender is dropped.
+    /// Kept alive, because the connection closes after the response if the sender is dropped.
     sender: SendRequest<Empty<Bytes>>,
     has_ended: bool,
 }
@@ -78,7 +76,7 @@ pub(super) async fn get(
             return Ok(response);
         }
     }
-    // `http` even for a page over TLS, because the `Dial` of a transport adds TLS.
+    // The scheme is `http` even for a page over TLS, because the `Dial` of a transport adds TLS.
     let to = Uri::builder().scheme("http").authority(page.address.to_string()).path_and_query("/").build();
     let to = to.map_err(|error| RequestError::Invalid(error.to_string()))?;
     let io = dial.dial(to).await.map_err(|error| RequestError::Connection(chain(&error)))?;
@@ -126,7 +124,7 @@ async fn send(
     })
 }
 
-/// Reads and writes without waiting. A failure also fails the request or the body.
+/// Reads and writes without waiting. If the connection fails, the request or the body returns the error.
 fn drive(
     connection: &mut Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>,
     has_ended: &mut bool,
@@ -136,7 +134,7 @@ fn drive(
 }
 
 impl Response {
-    /// The next piece of the body. `None` at its end.
+    /// Returns the next piece of the body. `None` at its end.
     pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, RequestError> {
         loop {
             match poll_fn(|cx| self.poll_frame(cx)).await {
@@ -161,7 +159,7 @@ impl Response {
         body.poll_frame(cx)
     }
 
-    /// The connection, after the whole body, unless the pod closes it.
+    /// Returns the connection for the next request, unless the pod closes it. The whole body must have been read.
     pub(super) async fn into_idle(self) -> Option<IdleConnection> {
         let Self { mut exchange, dial, .. } = self;
         poll_fn(|cx| {

@@ -6,10 +6,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// The address of a server that breaks the connection within a response.
+/// The address of a pod that closes the connection within a response.
 const DYING: &str = "10.0.0.66:8080";
 
-/// Servers in memory, and one that dies.
+/// Servers in memory. The server at [`DYING`] sends the given bytes and closes the connection.
 #[derive(Debug)]
 struct DyingServer(Arc<dyn Dial>, &'static str);
 
@@ -99,7 +99,7 @@ async fn bad_page_is_an_error_of_its_pod_alone() {
         pods.push((name, pod(name, last)));
         expected.insert(name, format!("none of 1 pods has a number; {name}: {error}"));
     }
-    // One HPA for each pod, and one with a good page, all at the same time.
+    // One HPA for each bad pod and one HPA for the good pod read concurrently.
     let started = Instant::now();
     let reads = pods.iter().map(|(name, pod)| {
         let (rig, pods) = (&rig, std::slice::from_ref(pod));
@@ -203,4 +203,35 @@ async fn oversized_query_sends_no_request() {
     assert_eq!(failure.error.to_string(), "the query has 1048581 bytes: at most 16384 are allowed");
     assert!(failure.to_string().len() < 500, "{failure}");
     assert_eq!(rig.servers.requests(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_page_makes_its_pod_missing() {
+    let rig = Rig::new(PODS);
+    let drip = Duration::from_millis(300);
+    let pages = [
+        PageResponse { status: 302, location: "http://10.0.0.1:8080/".to_owned(), ..PageResponse::page("") },
+        PageResponse { status: 401, ..PageResponse::page("waiting 1\n") },
+        PageResponse { content_type: "text/html".to_owned(), ..PageResponse::page("waiting 1\n") },
+        PageResponse { drip, ..PageResponse::page("waiting 1\nwaiting") },
+        PageResponse::page("waiting 1\nwaiting 2\n"),
+        PageResponse::page("waiting NaN\n"),
+        PageResponse::page("waiting 1\nhalf of a li"),
+        PageResponse::page("# filler\n".repeat(1 << 20)),
+        PageResponse::page(
+            (0..2_000).map(|n| format!("waiting{{n=\"{n}\"}} 1\n")).collect::<Vec<_>>().concat(),
+        ),
+    ];
+    rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
+    let mut pods = vec![pod("good", 1)];
+    for (last, page) in (2..).zip(pages) {
+        rig.servers.serve(format!("10.0.0.{last}:8080"), move |_| page.clone());
+        pods.push(pod(&format!("bad-{last}"), last));
+    }
+    let started = Instant::now();
+    assert_eq!(rig.per_pod(WAITING, &pods).await, named(&[("good", 3.0)]));
+    assert!(started.elapsed() <= Duration::from_secs(1));
+    // The redirect was not followed.
+    let to_good = rig.servers.requests().iter().filter(|request| request.address == "10.0.0.1:8080").count();
+    assert_eq!(to_good, 1);
 }

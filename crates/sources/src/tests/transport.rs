@@ -56,7 +56,7 @@ impl TlsRig {
         Self { rig, cluster, clients }
     }
 
-    /// Stores a Secret with a label, or replaces it.
+    /// Creates or replaces a labelled Secret.
     fn secret(&self, namespace: &str, name: &str, data: &[(&str, &str)]) {
         self.cluster.put_raw(secret(namespace, name, data));
     }
@@ -104,7 +104,7 @@ async fn page_is_read_over_tls_with_the_token_of_a_secret() {
     rig.secret("shop", "scrape", &[("ca.crt", &own.cert.pem()), ("token", "first\n")]);
     assert_eq!(rig.read(SECRETS).await, three());
     assert_eq!(rig.tokens(), ["Bearer first"]);
-    // A Secret is read once in 30 s. Only the next read replaces the token.
+    // A Secret is read at most once in 30 s, so a changed token is used after the next read.
     rig.secret("shop", "scrape", &[("ca.crt", &own.cert.pem()), ("token", "second")]);
     for _ in 0..10 {
         advance(Duration::from_secs(2)).await;
@@ -149,7 +149,7 @@ async fn token_is_not_sent_to_a_pod_without_a_valid_certificate() {
         assert!(failed.contains(expected) && !failed.contains("value-of"), "{failed}");
         assert_eq!(rig.tokens(), Vec::<String>::new());
     }
-    // A pod without TLS.
+    // A pod without TLS receives no request.
     let rig = Rig::new(FILE);
     rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
     let plain = "{metric: a, pods: {port: http, series: waiting, scheme: https, tlsConfig: {insecureSkipVerify: true}}}";
@@ -209,7 +209,7 @@ async fn unusable_secret_fails_the_metric_with_its_reason() {
     ];
     for (stored, expected) in cases {
         let rig = TlsRig::new(FILE, &own);
-        // The same name in another namespace is another Secret.
+        // A Secret of the same name in another namespace is not used.
         rig.secret("bank", "scrape", &[("ca.crt", &authority), ("token", "of the bank")]);
         if let Some(stored) = stored {
             rig.cluster.put_raw(stored);
@@ -283,7 +283,7 @@ async fn secrets_of_a_namespace_are_bounded() {
     let failed = rig.read(&metric(16)).await.unwrap_err();
     assert_eq!(failed, "the namespace names more than 16 Secrets for pages of pods");
     assert_eq!(rig.reads_of_secrets().len(), 16);
-    // Secrets that no policy names any more do not count.
+    // Secrets that no policy has used recently do not count.
     rig.rig.sources.current().scraper.due();
     sleep(Duration::from_mins(4)).await;
     rig.rig.sources.current().scraper.due();
