@@ -1,4 +1,4 @@
-//! Faults by request: rules that make matching requests fail in a defined way.
+//! Fault rules, which make matching requests fail in a defined way.
 //!
 //! Rules are tried in the order in which they were added. The first matching rule that neither skips the match nor has
 //! run out applies. Later rules are then tried only after [`FaultAction::Delay`]. Nothing is random: a rule with
@@ -29,7 +29,7 @@ pub enum FaultAction {
     RetryAfter {
         /// HTTP status code, such as 429 or 503.
         code: u16,
-        /// Seconds.
+        /// The value of the header in seconds.
         seconds: u32,
     },
     /// Returns 200 `application/json` with the body, which need not be JSON.
@@ -46,18 +46,17 @@ pub enum FaultAction {
     Close,
     /// Applies the request and closes the connection without a response.
     CloseAfterApplying,
-    /// Applies the request and announces the full length of the response. Then sends only the given number of
-    /// bytes and closes the connection.
+    /// Applies the request and announces the full length of the response. Then sends only the given number of bytes and
+    /// closes the connection.
     Truncate(usize),
     /// Ends open and new watches, as if they had timed out. Each ended watch is a match.
     WatchClose,
-    /// Keeps open and new watches silent until the rule is removed, even beyond their `timeoutSeconds`. The
-    /// withheld events are sent after the removal. The rule does not run out.
+    /// Keeps open and new watches silent until the rule is removed, even beyond their `timeoutSeconds`. The withheld
+    /// events are sent after the removal. The rule does not run out.
     WatchSilence,
     /// Keeps a watch silent until the client closes it, like a connection whose peer hangs. Each watch is a match.
     WatchHang,
-    /// Sends an ERROR event with the Status to open and new watches and ends them. Each ended watch is a
-    /// match.
+    /// Sends an ERROR event with the Status to open and new watches and ends them. Each ended watch is a match.
     WatchError(Status),
     /// Drops watch events. Each event is a match.
     WatchDrop,
@@ -82,7 +81,7 @@ impl FaultAction {
     }
 }
 
-/// Conditions, a number of matches and an action. A rule without conditions matches every request.
+/// An action for the requests that match all conditions. A rule without conditions matches every request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FaultRule {
     verb: Option<String>,
@@ -114,8 +113,8 @@ impl FaultRule {
         }
     }
 
-    /// Matches only requests with the given verb: `get`, `list`, `watch`, `create`, `update`, `patch`,
-    /// `delete`, `deletecollection`.
+    /// Matches only requests with the given verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// `deletecollection`.
     #[must_use]
     pub fn verb(mut self, verb: &str) -> Self {
         self.verb = Some(verb.to_owned());
@@ -143,8 +142,8 @@ impl FaultRule {
         self
     }
 
-    /// Matches only the given subresource, such as `scale` or `status`. An empty text matches only requests
-    /// without a subresource.
+    /// Matches only the given subresource, such as `scale` or `status`. An empty text matches only requests without a
+    /// subresource.
     #[must_use]
     pub fn subresource(mut self, subresource: &str) -> Self {
         self.subresource = Some(subresource.to_owned());
@@ -201,15 +200,15 @@ pub(crate) struct FaultSubject {
     pub(crate) impersonated: String,
 }
 
-/// Identifies a rule for its removal.
+/// The identifier of a rule, for its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FaultId(u64);
 
-/// The rules of a cluster. A handle: clones share the rules.
+/// The fault rules of a cluster. Clones share the rules.
 #[derive(Debug, Clone)]
 pub struct Faults {
     rules: Arc<Mutex<Vec<(FaultId, FaultRule)>>>,
-    /// Counts changes of the rules. Notifies open watches and supplies ids.
+    /// The number of changes of the rules. It notifies open watches and provides ids.
     changes: Arc<watch::Sender<u64>>,
 }
 

@@ -1,13 +1,13 @@
-//! Load: the work of a cluster's pods, and the metrics that result from it.
+//! Load: the work of a cluster's pods, and the metrics that result from this work.
 //!
-//! A [`Load`] describes the work of a set of pods. Each [`Work`] has a demand as a [`Curve`] over time, a
-//! cost in cpu and memory, and metrics. [`LoadMetrics`] spreads the work over the ready pods, each up to its
-//! capacity. Work beyond the capacity is lost or waits. [`LoadMetrics`] samples the pods as a [`Pipeline`]
-//! specifies and serves the three metrics APIs from the samples. Therefore a newly started pod has no sample
-//! yet, and the pipeline determines the age of a value.
+//! A [`Load`] describes the work of a set of pods. Each [`Work`] has a demand as a [`Curve`] over time, a cost in cpu
+//! and memory, and metrics. [`LoadMetrics`] spreads the work over the ready pods, each up to its capacity. Work beyond
+//! the capacity is lost or waits. [`LoadMetrics`] samples the pods as a [`Pipeline`] specifies and serves the three
+//! metrics APIs from the samples. Therefore a newly started pod has no sample yet, and the pipeline determines the age
+//! of a value.
 //!
-//! The demand depends only on time, not on the autoscaler. The autoscaler affects the share of each pod, the
-//! lost work and the length of a queue.
+//! The demand depends only on time, not on the autoscaler. The autoscaler affects the share of each pod, the lost work
+//! and the length of a queue.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -32,7 +32,7 @@
 //! let spikes = Points::from_csv("0s,0\n10h,0\n10h,400\n10h5m,400\n10h5m,0", Interpolation::Linear).unwrap();
 //! let per_second = Curve::sum([Curve::from(day).with_noise(0.05, 1), spikes.into()]);
 //! let web = metrics.add(Load {
-//! // Each pod serves up to 100 requests per second, at 4 millicores each.
+//! // Each pod serves up to 100 requests per second. A request per second uses 4 millicores.
 //!     work: vec![
 //!         Work::requests(per_second, 100.0)
 //!             .with_cpu(4.0)
@@ -51,16 +51,14 @@
 //! # });
 //! ```
 //!
-//! Nothing polls: [`LoadMetrics::run`] sleeps until a scrape is due, an outage starts or ends, or the cluster
-//! changes. A scrape costs a few dozen nanoseconds per pod. The text of a response is written only when a
-//! client requests it.
+//! [`LoadMetrics::run`] sleeps until a scrape is due, an outage starts or ends, or the cluster changes. A scrape takes
+//! a few dozen nanoseconds per pod. The text of a response is written only when a client requests it.
 //!
 //! # Structure
 //!
-//! `pod_registry` tracks the pods from a feed of their changes. `stream` distributes work over them.
-//! `load_state` connects both for one load and takes its samples (`sample`). `answer` writes the responses,
-//! without the data that an outage hides. `curve` and `points` describe loads over time. `model` and
-//! `pipeline` contain the parameters of a scenario.
+//! `pod_registry` tracks the pods and their samples from a feed of changes. `stream` distributes work over the pods.
+//! `load_state` takes the samples of one load. `answer` writes the responses, without the data that an outage hides.
+//! `curve` and `points` describe loads over time. `model` and `pipeline` contain the parameters of a scenario.
 
 mod answer;
 mod curve;
@@ -69,7 +67,6 @@ mod model;
 mod pipeline;
 mod pod_registry;
 mod points;
-mod sample;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -99,7 +96,7 @@ use pod_registry::{IDLE_BYTES, IDLE_MILLICORES, Pod, PodRegistry};
 /// Default scrape interval, as in metrics-server.
 pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Maximum simulation step. A step is at most a tenth of the shortest scrape interval.
+/// Maximum simulation step. A step is also at most a tenth of the shortest scrape interval.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 
 /// Maximum number of cached selectors. The cache is cleared when it is full.
@@ -112,12 +109,12 @@ const APIS: [MetricsApi; 3] = [MetricsApi::Resource, MetricsApi::Custom, Metrics
 pub struct LoadMetrics {
     clock: SharedClock,
     pipeline: Pipeline,
-    /// Start of the run.
+    /// The start of the run.
     origin: Instant,
     state: Mutex<State>,
 }
 
-/// Identifies a load of a [`LoadMetrics`].
+/// The identifier of a load of a [`LoadMetrics`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoadId(usize);
 
@@ -131,13 +128,12 @@ struct State {
     switches: OutageRules,
     /// The next scrape time of each API.
     next_scrapes: [(MetricsApi, Duration); 3],
-    /// Cached group indexes by namespace and selector. Cleared when a group is added, and when the cache is full.
+    /// Cached indexes of groups by namespace and selector. Cleared when a group is added, and when the cache is full.
     selected: BTreeMap<(String, String), Vec<usize>>,
 }
 
 impl LoadMetrics {
-    /// Creates a backend without loads. Curves start now. The backend is `Absent` until the first
-    /// [`step`](Self::step).
+    /// Creates a backend without loads. Curves start now. Until the first [`step`](Self::step), the APIs are absent.
     pub fn new(clock: SharedClock, pipeline: Pipeline) -> Self {
         let mut idle = Load::new("", "", "");
         (idle.cpu.base, idle.cpu.start_up, idle.memory.base) = (IDLE_MILLICORES, IDLE_MILLICORES, IDLE_BYTES);
@@ -181,8 +177,8 @@ impl LoadMetrics {
         }
     }
 
-    /// Processes the cluster's changes and takes the samples that are due. Returns the time of the next step
-    /// if nothing changes until then.
+    /// Processes the cluster's changes and takes the samples that are due. Returns the time of the next step if nothing
+    /// changes until then.
     pub fn step(&self, cluster: &Cluster) -> Option<Instant> {
         let now = self.origin.elapsed();
         let mut state = self.state.lock();
@@ -234,8 +230,7 @@ impl State {
         }
     }
 
-    /// Changes a group of pods. Before the change, the work up to `now` is distributed over the previous
-    /// pods.
+    /// Changes a group of pods. Before the change, the work up to `now` is distributed over the previous pods.
     fn change(
         &mut self,
         group: usize,
@@ -261,9 +256,8 @@ impl State {
         });
         if self.pods.groups.len() > before {
             self.selected.clear();
-            let load =
-                self.pods.groups.get(group).and_then(|members| self.tracked_loads.get_mut(members.load));
-            if let Some(tracked) = load {
+            let members = self.pods.groups.get(group);
+            if let Some(tracked) = members.and_then(|members| self.tracked_loads.get_mut(members.load)) {
                 tracked.groups.push(group);
             }
         }
@@ -291,8 +285,8 @@ impl State {
         }
     }
 
-    /// Returns the groups that a request for pods selects. Results are cached, because controllers repeat
-    /// their requests.
+    /// Returns the groups that a request for pods selects. Results are cached, because controllers repeat their
+    /// requests.
     fn select(&mut self, namespace: &str, labels: &str) -> Result<Vec<usize>, SelectorError> {
         let key = (namespace.to_owned(), labels.to_owned());
         if let Some(groups) = self.selected.get(&key) {

@@ -21,7 +21,7 @@ pub(crate) fn append(object: &impl Serialize, out: &mut Vec<u8>) {
     let _ = serde_json::to_writer(out, object);
 }
 
-/// Returns the value at a path of field names. Null counts as absent.
+/// Returns the value at a path of field names. A null value is handled as absent.
 pub(crate) fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(object, |value, key| value.get(key)).filter(|value| !value.is_null())
 }
@@ -88,6 +88,19 @@ pub(crate) fn time_text(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
+/// Encodes the last digits of a number in the alphabet of Kubernetes' generated names, which has no vowels and no
+/// look-alikes.
+pub(crate) fn letters(mut number: u64, length: usize) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut text = String::with_capacity(length);
+    for _ in 0..length {
+        let letter = usize::try_from(number % 27).ok().and_then(|at| LETTERS.get(at)).copied();
+        text.push(letter.map_or('x', char::from));
+        number /= 27;
+    }
+    text
+}
+
 /// Removes null fields at every depth, as decoding into Go's types and encoding again does.
 pub(crate) fn drop_nulls(value: &mut Value) {
     match value {
@@ -109,8 +122,8 @@ pub(crate) fn partial(object: &Value) -> Value {
     })
 }
 
-/// Reads the `wanted` top-level fields of an object and skips all others. Returns `None` if `json` is not a
-/// JSON object.
+/// Reads the `wanted` top-level fields of an object and skips all others. Returns `None` if `json` is not a JSON
+/// object.
 pub(crate) fn fields(json: &[u8], wanted: &[&str]) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let fields = Fields(wanted).deserialize(&mut deserializer).ok()?;

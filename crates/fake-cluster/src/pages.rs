@@ -1,7 +1,7 @@
 //! In-memory metrics servers: Prometheus' query API, and the metrics pages of pods.
 //!
-//! A [`PageServers`] is a network of addresses. A client dials an address and receives a byte stream with
-//! HTTP/1.1, as over TCP.
+//! A [`PageServers`] is a network of addresses. A client dials an address and receives a byte stream with HTTP/1.1, as
+//! over TCP.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,9 +25,9 @@ const PIPE: usize = 64 << 10;
 /// A request to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// The address that the client dialled: `10.0.0.1:8080`.
+    /// The address that the client dialled, such as `10.0.0.1:8080`.
     pub address: String,
-    /// Path and query.
+    /// The path and the query.
     pub path: String,
     /// The `Authorization` header; empty if absent.
     pub authorization: String,
@@ -97,7 +97,7 @@ pub type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
 type Answer = dyn Fn(&PageRequest) -> PageResponse + Send + Sync;
 
-/// Servers by address, and the requests that they received. A handle: clones share the servers.
+/// Servers by address, and the requests that they received. Clones share the servers.
 #[derive(Clone, Default)]
 pub struct PageServers {
     inner: Arc<Mutex<Inner>>,
@@ -108,8 +108,8 @@ struct Inner {
     servers: BTreeMap<String, Arc<Answer>>,
     requests: Vec<PageRequest>,
     connections: usize,
-    /// Whether requests are not recorded.
-    forgets: bool,
+    /// Whether requests are discarded instead of recorded.
+    discards_requests: bool,
 }
 
 impl fmt::Debug for PageServers {
@@ -121,7 +121,7 @@ impl fmt::Debug for PageServers {
 impl PageServers {
     /// Creates servers that record no requests, for long-running processes.
     pub fn without_requests() -> Self {
-        Self { inner: Arc::new(Mutex::new(Inner { forgets: true, ..Inner::default() })) }
+        Self { inner: Arc::new(Mutex::new(Inner { discards_requests: true, ..Inner::default() })) }
     }
 
     /// Adds or replaces the server at an address.
@@ -160,7 +160,7 @@ impl PageServers {
         tokio::spawn(async move {
             let service = service_fn(|request| servers.clone().answer(address.clone(), request));
             let io = TokioIo::new(server);
-            // Ends with an error if the client drops the connection.
+            // The error is ignored. It means that the client dropped the connection.
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .serve_connection(io, service)
@@ -191,7 +191,7 @@ impl PageServers {
         };
         let server = {
             let mut inner = self.inner.lock();
-            if !inner.forgets {
+            if !inner.discards_requests {
                 inner.requests.push(request.clone());
             }
             inner.servers.get(&request.address).cloned()

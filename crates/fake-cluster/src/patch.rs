@@ -115,8 +115,8 @@ fn remove_at(target: &mut Value, path: &str) -> Option<Value> {
     }
 }
 
-/// Applies a merge patch (RFC 7386). A null removes a field. Maps are merged recursively. Any other value
-/// replaces the field.
+/// Applies a merge patch (RFC 7386). A null removes a field. Maps are merged recursively. Any other value replaces the
+/// field.
 fn apply_merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();

@@ -1,4 +1,4 @@
-//! The resource types of the embedded API server and their deviations from the common rules.
+//! The resource types of the embedded API server, and the properties in which they differ.
 
 /// The location of the label selector that a type's scale subresource shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) enum ScaleSelector {
     Text,
 }
 
-/// The handling of the request's metadata in a PUT of the status subresource.
+/// The source of the stored metadata after a PUT of the status subresource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusMetadata {
     /// Labels, annotations, owners and finalizers come from the request (HPA).
@@ -41,7 +41,7 @@ pub(crate) struct ResourceType {
     pub(crate) scale_version: &'static str,
     /// Whether `metadata.generation` counts the changes of the spec.
     pub(crate) generation: bool,
-    /// Whether a CustomResourceDefinition defines the type: no strategic merge patch, no defaults.
+    /// Whether a CustomResourceDefinition defines the type, so that it has no defaults and no strategic merge patch.
     pub(crate) custom: bool,
     /// Fields that a field selector may name, in addition to `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
@@ -109,7 +109,7 @@ pub(crate) static TYPES: &[ResourceType] = &[
     workload("Deployment", "deployments", &["deploy"]),
     ResourceType { fields: &["status.replicas"], ..workload("ReplicaSet", "replicasets", &["rs"]) },
     workload("StatefulSet", "statefulsets", &["sts"]),
-    // OpenShift's type, which an aggregated API server serves.
+    // A type of OpenShift, where an aggregated API server serves it.
     ResourceType {
         group: "apps.openshift.io",
         scale_version: "extensions/v1beta1",
@@ -136,7 +136,7 @@ pub(crate) static TYPES: &[ResourceType] = &[
     },
 ];
 
-/// A namespaced type of the core group without subresources.
+/// Returns a namespaced type of the core group without subresources.
 const fn core(
     kind: &'static str,
     resource: &'static str,
@@ -159,7 +159,7 @@ const fn core(
     }
 }
 
-/// A cluster-scoped type that configures admission. It is stored, and has no effect on requests.
+/// Returns a cluster-scoped type that configures admission. It is stored without an effect on requests.
 const fn admission(kind: &'static str, resource: &'static str) -> ResourceType {
     ResourceType {
         group: "admissionregistration.k8s.io",
@@ -195,7 +195,7 @@ const fn custom(kind: &'static str, resource: &'static str, scale: Option<ScaleS
     }
 }
 
-/// A policy of Concertina.
+/// Returns a scaling policy of Concertina.
 const fn policy(
     kind: &'static str,
     resource: &'static str,
@@ -231,7 +231,7 @@ impl ResourceType {
         TYPES.iter().find(|ty| ty.group == group && ty.resource == resource)
     }
 
-    /// Whether an update may omit the resourceVersion.
+    /// Returns whether an update may omit the resourceVersion.
     pub(crate) fn unconditional_update(&self) -> bool {
         !self.custom && self.kind != "Lease"
     }

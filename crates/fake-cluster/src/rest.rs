@@ -5,19 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::format::Format;
-use super::link::Answer;
-use super::list::{self, ListOptions};
+use super::list::{self, Format, ListOptions, ListPage};
 use super::metrics::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use super::registry::{AUTHENTICATION, AUTHORIZATION, ResourceType, TYPES};
-use super::route::{Call, ResourcePath};
+use super::requests::Answer;
+use super::route::{Call, Filter, ResourcePath};
 use super::scale;
-use super::selectors::Filter;
 use super::status::Status;
 use super::store::{Key, StoredObject};
 use super::watch::{WatchOptions, Watcher};
 use super::write::{self, DeleteOptions, Write};
-use super::{Cluster, discovery, hpa, object, openapi, patch};
+use super::{Cluster, discovery, hpa, object, patch, reviews};
 
 /// Returns the response of Kubernetes servers to an unknown path.
 fn no_such_path() -> Answer {
@@ -36,9 +34,11 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
         ["api", version] => discovery::resources(&hidden, "", version),
         ["apis", group] => discovery::group(&hidden, group),
         ["apis", group, version] => discovery::resources(&hidden, group, version),
-        ["openapi", "v3"] => Some(json(&openapi::index(&hidden))),
-        ["openapi", "v3", "api", version] => openapi::document("", version).as_ref().map(json),
-        ["openapi", "v3", "apis", group, version] => openapi::document(group, version).as_ref().map(json),
+        ["openapi", "v3"] => Some(json(&discovery::openapi_index(&hidden))),
+        ["openapi", "v3", "api", version] => discovery::openapi_document("", version).as_ref().map(json),
+        ["openapi", "v3", "apis", group, version] => {
+            discovery::openapi_document(group, version).as_ref().map(json)
+        }
         _ => None,
     };
     if let Some(text) = found {
@@ -53,7 +53,7 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
     }
     match (&call.route.resource, segments.as_slice()) {
         (Some(path), _) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
-        // An unknown version of an existing group gives a Status, which clients can parse.
+        // For an unknown version of an existing group, clients expect a Status.
         (None, ["apis", group, _]) if discovery::group(&hidden, group).is_some() => {
             Status::unknown_resource().into()
         }
@@ -69,7 +69,7 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     if [AUTHORIZATION, AUTHENTICATION].contains(&(path.group.as_str(), path.version.as_str())) {
         return review(cluster, call, path);
     }
-    if (path.group.as_str(), path.version.as_str()) == hpa::v1::GROUP_VERSION {
+    if (path.group.as_str(), path.version.as_str()) == hpa::V1 {
         return on_v1_hpas(cluster, call, path).unwrap_or_else(Answer::from);
     }
     if path.subresource.as_deref() == Some("scale") {
@@ -126,32 +126,15 @@ fn metrics(
     }
 }
 
-/// The user of every client, because the cluster does not authenticate.
-const USER: &str = "system:serviceaccount:concertina-system:concertina";
-
-/// Answers an access review, a token review, or a review of the client itself.
-///
-/// A SelfSubjectAccessReview allows everything, unless a fault rule applies. Its body may have any format, because
-/// kubectl sends protobuf and the response does not depend on the spec. [`Reviews`](super::Reviews) answers
-/// TokenReviews and SubjectAccessReviews. A SelfSubjectReview returns [`USER`].
+/// Answers a review of a token, of a permission, or of the client itself.
 fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
-    let kind = match (path.group.as_str(), path.resource.as_str()) {
-        ("authorization.k8s.io", "selfsubjectaccessreviews") => "SelfSubjectAccessReview",
-        ("authorization.k8s.io", "subjectaccessreviews") => "SubjectAccessReview",
-        ("authentication.k8s.io", "tokenreviews") => "TokenReview",
-        ("authentication.k8s.io", "selfsubjectreviews") => "SelfSubjectReview",
-        _ => return no_such_path(),
-    };
+    let Some(kind) = reviews::kind(&path.group, &path.resource) else { return no_such_path() };
     if call.route.verb != "create" {
         return Status::method_not_allowed().into();
     }
+    // Any body is accepted, because kubectl sends SelfSubjectAccessReviews as protobuf.
     let mut review = body(call).unwrap_or_else(|_| json!({ "spec": {} }));
-    let status = match kind {
-        "TokenReview" => cluster.reviews().token(&review),
-        "SubjectAccessReview" => cluster.reviews().access(&review),
-        "SelfSubjectReview" => json!({ "userInfo": { "username": USER } }),
-        _ => json!({ "allowed": true }),
-    };
+    let status = cluster.reviews().status(kind, &review);
     let fields = object::map(&mut review);
     fields.insert("apiVersion".to_owned(), format!("{}/{}", path.group, path.version).into());
     fields.insert("kind".to_owned(), kind.into());
@@ -186,7 +169,9 @@ fn on_status(
 ) -> Result<Answer, Status> {
     let (namespace, name) = path.names();
     let write = write_context(cluster, call);
-    let sent = if call.route.verb == "update" { status_body(call)? } else { Value::Null };
+    // A PUT of the status uses only these fields of the body.
+    let fields = |json: &[u8]| object::fields(json, &["apiVersion", "kind", "metadata", "status"]);
+    let sent = if call.route.verb == "update" { read_body(call, fields)? } else { Value::Null };
     let mut state = cluster.lock();
     let stored = match call.route.verb {
         "get" => write::existing(&state, ty, namespace, name)?,
@@ -211,7 +196,7 @@ fn on_objects(
     let (namespace, name) = path.names();
     let write = write_context(cluster, call);
     match call.route.verb {
-        "list" => Ok(list_objects(cluster, call, path, ty)?),
+        "list" => list_objects(cluster, call, path, ty),
         "watch" => watch_objects(cluster, call, path, ty),
         "get" => {
             let stored = write::existing(&cluster.lock(), ty, namespace, name)?;
@@ -239,7 +224,9 @@ fn on_objects(
         "delete" => {
             let options = delete_options(call)?;
             let (stored, gone) = write::delete(&mut cluster.lock(), ty, namespace, name, &options, &write)?;
-            Ok(if gone && !answers_with_object(ty) {
+            // For these kinds, Kubernetes returns the object instead of a Status.
+            let returns_object = matches!(ty.kind, "Pod" | "Namespace" | "Service" | "ServiceAccount");
+            Ok(if gone && !returns_object {
                 Answer::json(200, object::encode(&deleted(&stored)))
             } else {
                 one(cluster, call, 200, &stored)
@@ -258,13 +245,13 @@ fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Ans
     };
     let mut call = call.clone();
     match call.route.verb {
-        "create" | "update" => call.body = object::encode(&hpa::v1::to_v2(body(&call)?)).into(),
+        "create" | "update" => call.body = object::encode(&hpa::to_v2(body(&call)?)).into(),
         "patch" => {
             let (namespace, name) = path.names();
             let stored = write::existing(&cluster.lock(), ty, namespace, name)?;
-            let mut object = hpa::v1::from_v2(stored.value());
+            let mut object = hpa::to_v1(stored.value());
             patch::apply(&call.content_type, true, &mut object, &call.body)?;
-            call.body = object::encode(&hpa::v1::to_v2(object)).into();
+            call.body = object::encode(&hpa::to_v2(object)).into();
             call.content_type.clear();
             call.route.verb = "update";
         }
@@ -273,7 +260,7 @@ fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Ans
     }
     let mut answer = on_objects(cluster, &call, path, ty)?;
     if let Answer::Whole(whole) = &mut answer {
-        let hpa = serde_json::from_slice(&whole.body).map(hpa::v1::from_v2).unwrap_or_default();
+        let hpa = serde_json::from_slice(&whole.body).map(hpa::to_v1).unwrap_or_default();
         whole.body = object::encode(&hpa).into();
     }
     Ok(answer)
@@ -293,9 +280,7 @@ fn list_objects(
         version_match: call.query.get("resourceVersionMatch").to_owned(),
     };
     let listed = list::list(&cluster.lock(), ty, path.namespace.as_deref(), &options)?;
-    let mut out = Vec::new();
-    Format::from_call(call).list(ty, &listed, cluster.now(), &mut out);
-    Ok(Answer::json(200, out))
+    Ok(many(cluster, call, ty, &listed))
 }
 
 fn watch_objects(
@@ -336,28 +321,27 @@ fn delete_collection(
     let keys: Vec<Key> =
         listed.items.iter().map(|stored| Key::new(stored.namespace(), stored.name())).collect();
     for key in keys {
-        // An earlier deletion in this loop may have removed the object, which counts as deleted.
+        // An earlier iteration may already have removed the object.
         let _ = write::delete(&mut state, ty, &key.namespace, &key.name, &options, write);
     }
     drop(state);
-    let mut out = Vec::new();
-    Format::from_call(call).list(ty, &listed, cluster.now(), &mut out);
-    Ok(Answer::json(200, out))
+    Ok(many(cluster, call, ty, &listed))
 }
 
 fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
     Filter::parse(ty, call.query.get("labelSelector"), call.query.get("fieldSelector"))
 }
 
+fn many(cluster: &Cluster, call: &Call, ty: &ResourceType, listed: &ListPage) -> Answer {
+    let mut out = Vec::new();
+    Format::from_call(call).list(ty, listed, cluster.now(), &mut out);
+    Answer::json(200, out)
+}
+
 fn one(cluster: &Cluster, call: &Call, code: u16, stored: &StoredObject) -> Answer {
     let mut out = Vec::with_capacity(stored.size());
     Format::from_call(call).object(stored, cluster.now(), &mut out);
     Answer::json(code, out)
-}
-
-/// Whether the response to a DELETE is the object, not a Status.
-fn answers_with_object(ty: &ResourceType) -> bool {
-    matches!(ty.kind, "Pod" | "Namespace" | "Service" | "ServiceAccount")
 }
 
 /// Returns the `metav1.Status` of a completed deletion.
@@ -403,11 +387,6 @@ fn write_context<'a>(cluster: &Cluster, call: &'a Call) -> Write<'a> {
 /// Parses the body as a JSON object.
 fn body(call: &Call) -> Result<Value, Status> {
     read_body(call, |json| serde_json::from_slice(json).ok().filter(Value::is_object))
-}
-
-/// Parses the fields that a PUT of the status subresource uses.
-fn status_body(call: &Call) -> Result<Value, Status> {
-    read_body(call, |json| object::fields(json, &["apiVersion", "kind", "metadata", "status"]))
 }
 
 fn read_body(call: &Call, read: impl FnOnce(&[u8]) -> Option<Value>) -> Result<Value, Status> {

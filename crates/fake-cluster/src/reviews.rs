@@ -1,4 +1,4 @@
-//! Token owners and permissions that tests configure for reviews. Access to the cluster itself is not restricted.
+//! Reviews of tokens and permissions, with results that tests configure. Access to the cluster is not restricted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::object;
 
-/// Tokens and permissions. A handle: clones share the same state.
+/// The tokens and permissions that reviews return. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Reviews(Arc<Mutex<State>>);
 
@@ -19,7 +19,7 @@ struct State {
     ignores_audiences: bool,
 }
 
-/// The owner of a token, and the servers that may accept it.
+/// The owner of a token, and the audiences of the token.
 #[derive(Debug)]
 struct Token {
     user: String,
@@ -27,6 +27,8 @@ struct Token {
     audiences: Vec<String>,
 }
 
+/// The user of every client, because the cluster does not authenticate.
+const USER: &str = "system:serviceaccount:concertina-system:concertina";
 /// The audience of the API server.
 const API_SERVER: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -41,8 +43,19 @@ struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Path(String),
-    /// `resource.group`, in one namespace or in all.
+    /// `resource.group`, and the namespace. `None` for all namespaces.
     Resource(String, Option<String>),
+}
+
+/// Returns the kind of a review by its group and resource.
+pub(super) fn kind(group: &str, resource: &str) -> Option<&'static str> {
+    match (group, resource) {
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => Some("SelfSubjectAccessReview"),
+        ("authorization.k8s.io", "subjectaccessreviews") => Some("SubjectAccessReview"),
+        ("authentication.k8s.io", "tokenreviews") => Some("TokenReview"),
+        ("authentication.k8s.io", "selfsubjectreviews") => Some("SelfSubjectReview"),
+        _ => None,
+    }
 }
 
 impl Reviews {
@@ -73,8 +86,8 @@ impl Reviews {
         self.allow(subject, verb, Scope::Path(path.to_owned()));
     }
 
-    /// Allows a user or a group to use a verb on a resource, such as `pods` or `deployments.apps`, in one
-    /// namespace or in all.
+    /// Allows a user or a group to use a verb on a resource, such as `pods` or `deployments.apps`, in one namespace or
+    /// in all.
     pub fn allow_resource(&self, subject: &str, verb: &str, resource: &str, namespace: Option<&str>) {
         self.allow(subject, verb, Scope::Resource(resource.to_owned(), namespace.map(str::to_owned)));
     }
@@ -88,8 +101,17 @@ impl Reviews {
         self.0.lock().rules.push(Rule { subject: subject.to_owned(), verb: verb.to_owned(), scope });
     }
 
-    /// Returns the status of a TokenReview.
-    pub(super) fn token(&self, review: &Value) -> Value {
+    /// Returns the status of a review. A SelfSubjectAccessReview allows everything.
+    pub(super) fn status(&self, kind: &str, review: &Value) -> Value {
+        match kind {
+            "TokenReview" => self.token(review),
+            "SubjectAccessReview" => self.access(review),
+            "SelfSubjectReview" => json!({ "userInfo": { "username": USER } }),
+            _ => json!({ "allowed": true }),
+        }
+    }
+
+    fn token(&self, review: &Value) -> Value {
         let state = self.0.lock();
         let invalid = || json!({ "user": {}, "error": "invalid bearer token" });
         let Some(Token { user, groups, audiences }) =
@@ -115,8 +137,7 @@ impl Reviews {
         json!({ "authenticated": true, "user": user, "audiences": common })
     }
 
-    /// Returns the status of a SubjectAccessReview.
-    pub(super) fn access(&self, review: &Value) -> Value {
+    fn access(&self, review: &Value) -> Value {
         let is = |path: &[&str], text: &str| object::text(review, path) == text;
         let allowed = self.0.lock().rules.iter().any(|rule| {
             let subject_matches = is(&["spec", "user"], &rule.subject)

@@ -12,7 +12,7 @@ use super::status::{FieldError, Status};
 use super::store::{BareScale, ScalePath, State, StoredObject};
 use super::write::{self, Write};
 
-/// Returns the JSON of the Scale at a path, from a bare target or from the workload.
+/// Returns the JSON of the Scale at a path, from a bare target or from a workload.
 pub(crate) fn get(state: &State, path: &ScalePath) -> Result<Vec<u8>, Status> {
     if let Some((scale, version)) = state.scale(path) {
         return Ok(encode_bare(path, scale, *version));
@@ -83,8 +83,8 @@ fn version_of(path: &ScalePath) -> &'static str {
     ty.map_or("autoscaling/v1", |ty| ty.scale_version)
 }
 
-/// Returns the type at a path and its scale rule. For types without scale, custom resources fail with "object
-/// not found", and built-in types with "path not found".
+/// Returns the type at a path and its scale rule. For a type without a scale subresource, the error names the object if
+/// the type is custom, and the path otherwise.
 fn scalable(path: &ScalePath) -> Result<(&'static ResourceType, ScaleSelector), Status> {
     let ty = ResourceType::at(&path.group, &path.version, &path.resource);
     match ty.map(|ty| (ty, ty.scale)) {
@@ -98,8 +98,8 @@ fn not_found(path: &ScalePath) -> Status {
     Status::not_found(&path.group, &path.resource, &path.name)
 }
 
-/// A Scale as Go encodes it: without a `spec.replicas` of 0, an empty selector, or the fields that a bare
-/// target lacks.
+/// A Scale as Go encodes it. A `spec.replicas` of 0, an empty selector, and the fields that a bare target lacks are
+/// omitted.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Scale<'a> {
@@ -110,7 +110,7 @@ struct Scale<'a> {
     status: ScaleStatus<'a>,
 }
 
-/// The selector of autoscaling/v1 is text. Earlier versions have a map of labels and a text.
+/// `status.selector`, which is text in autoscaling/v1 and a map of labels in earlier versions.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum StatusSelector<'a> {
@@ -162,8 +162,8 @@ fn encode_bare(path: &ScalePath, scale: &BareScale, version: u64) -> Vec<u8> {
     encode(version_of(path), metadata, [scale.spec_replicas, scale.status_replicas], &scale.selector)
 }
 
-/// The fields of a workload that a Scale shows. Each field is a JSON value, so a field of an unexpected type
-/// counts as absent.
+/// The fields of a workload that a Scale shows. Each field may have any JSON type. A value of an unexpected type is
+/// handled as absent.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Workload {
@@ -219,14 +219,14 @@ fn encode(
     object::encode(&Scale { api_version, kind: "Scale", metadata, spec: Replicas { replicas: spec }, status })
 }
 
-/// Prints a map of labels as text.
+/// Formats a map of labels as the text of a selector.
 pub(crate) fn labels_text(labels: &Value) -> String {
     let pairs = labels.as_object().into_iter().flatten();
     let pairs = pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// Prints a structured LabelSelector as Kubernetes does. Returns an empty text for an absent selector.
+/// Formats a structured LabelSelector as Kubernetes does. Empty for an absent or invalid selector.
 pub(crate) fn selector_text(selector: &Value) -> String {
     let selector = LabelSelector::deserialize(selector).ok();
     let parsed = selector.and_then(|selector| Selector::from_label_selector(Some(&selector)).ok());

@@ -21,8 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Cluster;
 use super::faults::FaultAction;
-use super::link::{Answer, Exchange, Link, Server, Whole};
-use super::requests::LoggedRequest;
+use super::requests::{Answer, Exchange, Link, LoggedRequest, Server, Whole};
 use super::rest;
 use super::route::{Call, Query, Route};
 use super::status::Status;
@@ -39,14 +38,14 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 #[error("connection closed by a fault rule")]
 struct Closed;
 
-/// Serves a connection until either side ends it.
+/// Serves a connection until it is closed.
 pub(crate) async fn serve_connection(
     cluster: Cluster,
     link: Option<Arc<dyn Link>>,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) {
     let service = service_fn(move |request| handle(cluster.clone(), link.clone(), request));
-    // The error is ignored, because the client also notices the end of the connection.
+    // The error is ignored, because the client also observes that the connection has closed.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -99,8 +98,8 @@ fn log(cluster: &Cluster, exchange: &Exchange) -> u64 {
 }
 
 impl Server {
-    /// Returns the cluster's response to a request. The cluster logs the request and applies its fault rules.
-    /// A link may send a request several times, even after the client has cancelled it.
+    /// Returns the cluster's response to a request. The cluster logs the request and applies its fault rules. A link
+    /// may send a request several times, even after the client has cancelled it.
     pub async fn answer(&self, exchange: Exchange) -> Answer {
         answer(self.cluster(), exchange).await
     }
@@ -196,7 +195,7 @@ fn respond(answer: Answer, now: Timestamp) -> Result<Response<Body>, Closed> {
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // The cluster's clock determines the date. hyper would use the system's clock.
+    // The date comes from the cluster's clock, because hyper would use the system's clock.
     if let Some(date) = date(now) {
         headers.insert(DATE, date);
     }
@@ -209,7 +208,7 @@ fn respond(answer: Answer, now: Timestamp) -> Result<Response<Body>, Closed> {
     Ok(response)
 }
 
-/// Formats `Tue, 01 Jan 2030 00:00:07 GMT`. Returns `None` for a year that the format cannot represent.
+/// Formats a time such as `Tue, 01 Jan 2030 00:00:07 GMT`. Returns `None` if the format cannot represent the year.
 fn date(now: Timestamp) -> Option<HeaderValue> {
     let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&now).ok()?;
     HeaderValue::from_str(&text).ok()

@@ -1,4 +1,4 @@
-//! `metav1.Status`: the failures of an API server, in the words of Kubernetes.
+//! `metav1.Status`: the failures of the API server, with the texts of Kubernetes.
 
 use serde_json::{Value, json};
 
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
-    /// HTTP status code.
+    /// The HTTP status code.
     pub code: u16,
-    /// Machine-readable reason, such as `NotFound`.
+    /// The machine-readable reason, such as `NotFound`.
     pub reason: String,
-    /// Human-readable text.
+    /// The text for users.
     pub message: String,
-    /// `details` of the Status, if any.
+    /// The field `details`, if any.
     pub details: Option<Value>,
-    /// Seconds for the `Retry-After` header, if any.
+    /// The `Retry-After` header in seconds, if any.
     pub retry_after: Option<u32>,
 }
 
@@ -29,31 +29,31 @@ impl Status {
         Self { code, reason: reason.into(), message: message.into(), details: None, retry_after: None }
     }
 
-    /// 404 `deployments.apps "web" not found`.
+    /// Returns 404, such as `deployments.apps "web" not found`.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(group, resource)))
             .about(group, resource, name)
     }
 
-    /// 404 for a path that no handler serves, as a Status.
+    /// Returns 404 for a resource that is not served.
     pub fn unknown_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
-    /// 409 `deployments.apps "web" already exists`.
+    /// Returns 409, such as `deployments.apps "web" already exists`.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(group, resource)))
             .about(group, resource, name)
     }
 
-    /// 409 `Operation cannot be fulfilled on …: CAUSE`.
+    /// Returns 409 `Operation cannot be fulfilled on …: CAUSE`.
     pub fn conflict_because(group: &str, resource: &str, name: &str, cause: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} {name:?}: {cause}", qualified(group, resource));
         Self::new(409, "Conflict", message).about(group, resource, name)
     }
 
-    /// 409: the resourceVersion in the request differs from the stored one.
+    /// Returns 409 for a request with an outdated resourceVersion.
     pub fn conflict(group: &str, resource: &str, name: &str) -> Self {
         Self::conflict_because(
             group,
@@ -63,7 +63,7 @@ impl Status {
         )
     }
 
-    /// 403 `events "web.1" is forbidden: CAUSE`.
+    /// Returns 403, such as `events "web.1" is forbidden: CAUSE`.
     pub fn forbidden(group: &str, resource: &str, name: &str, cause: &str) -> Self {
         let resource_name = qualified(group, resource);
         let message = if name.is_empty() {
@@ -74,7 +74,7 @@ impl Status {
         Self::new(403, "Forbidden", message).about(group, resource, name)
     }
 
-    /// 422 with one cause per invalid field.
+    /// Returns 422 with one cause per invalid field.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
         let mut texts: Vec<String> = Vec::new();
         for cause in causes {
@@ -96,22 +96,22 @@ impl Status {
         status
     }
 
-    /// 400 with a message.
+    /// Returns 400 with a message.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 405: the resource exists but does not support the verb.
+    /// Returns 405 for a resource that does not support the verb.
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
-    /// 410: the resourceVersion is older than the history.
+    /// Returns 410 for a resourceVersion that is older than the history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 415: the media type of the body is not supported.
+    /// Returns 415 for a body with an unsupported media type.
     pub fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(
             415,
@@ -122,12 +122,12 @@ impl Status {
         )
     }
 
-    /// 413: the body exceeds the limit.
+    /// Returns 413 for a body of more than `limit` bytes.
     pub fn too_large(limit: usize) -> Self {
         Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
     }
 
-    /// 429 with `Retry-After`.
+    /// Returns 429 with `Retry-After`.
     pub fn too_many_requests(retry_after: u32) -> Self {
         let mut status = Self::new(
             429,
@@ -139,7 +139,7 @@ impl Status {
         status
     }
 
-    /// 504: the resourceVersion is newer than the newest one.
+    /// Returns 504 for a resourceVersion that is newer than the newest one.
     pub fn resource_version_too_large(requested: u64, newest: u64) -> Self {
         let mut status = Self::new(
             504,
@@ -154,7 +154,7 @@ impl Status {
         status
     }
 
-    /// 500: an internal error.
+    /// Returns 500 for an internal error.
     pub fn internal(message: &str) -> Self {
         Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
@@ -191,31 +191,31 @@ impl Status {
 /// The error of one field, as `field.Error` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// Path of the field, such as `spec.maxReplicas`.
+    /// The path of the field, such as `spec.maxReplicas`.
     pub field: String,
-    /// Machine-readable kind, such as `FieldValueInvalid`.
+    /// The machine-readable kind, such as `FieldValueInvalid`.
     pub kind: &'static str,
-    /// The text without the field.
+    /// The text after the path of the field.
     pub body: String,
 }
 
 impl FieldError {
-    /// `Required value: DETAIL`.
+    /// Returns `Required value: DETAIL`.
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
         Self::with("FieldValueRequired", "Required value", field.into(), detail)
     }
 
-    /// `Forbidden: DETAIL`.
+    /// Returns `Forbidden: DETAIL`.
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::with("FieldValueForbidden", "Forbidden", field.into(), detail)
     }
 
-    /// `Invalid value: VALUE: DETAIL`. Texts are quoted, other values are printed as JSON.
+    /// Returns `Invalid value: VALUE: DETAIL`. A text is quoted. Other values are printed as JSON.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::with("FieldValueInvalid", &format!("Invalid value: {}", printed(value)), field.into(), detail)
     }
 
-    /// `Unsupported value: VALUE: supported values: "A", "B"`.
+    /// Returns `Unsupported value: VALUE: supported values: "A", "B"`.
     pub fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ");
         Self::with(
@@ -236,6 +236,7 @@ impl FieldError {
     }
 }
 
+/// Adds errors to the causes of a failed validation.
 pub(crate) trait Causes {
     fn required(&mut self, field: impl Into<String>, detail: &str);
     fn forbidden(&mut self, field: impl Into<String>, detail: &str);

@@ -1,24 +1,56 @@
 //! Objects, resource versions and the history that watches read.
 //!
-//! Each object is stored as the JSON text that clients get. An object costs little more than the size of its text,
-//! which keeps 150,000 pods small. The text is parsed into a [`Value`] only to read or change the object.
-
-mod bare_scales;
-mod stored_object;
+//! Each object is stored as the JSON text that clients receive. It takes little more memory than this text, so that
+//! 150,000 pods fit into memory. The text is parsed into a [`Value`] only to read or change the object.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-pub use self::bare_scales::{BareScale, ScalePath};
-pub(crate) use self::stored_object::{Key, StoredObject};
-use super::object;
+use super::object::{self, letters};
 use super::registry::{ResourceType, TYPES, TypeKey};
+pub(crate) use super::stored_object::{Key, StoredObject};
 
 /// Default number of retained changes per resource type. A watch can start from any of them.
 const HISTORY: usize = 10_000;
+
+/// The location of a scale target: `…/{group}/{version}/namespaces/{namespace}/{resource}/{name}/scale`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScalePath {
+    /// The API group. Empty for the core group.
+    pub group: String,
+    /// The API version.
+    pub version: String,
+    /// The plural name of the resource, such as `deployments`.
+    pub resource: String,
+    /// The namespace of the target.
+    pub namespace: String,
+    /// The name of the target.
+    pub name: String,
+}
+
+impl fmt::Display for ScalePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, version, resource, namespace, name } = self;
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        write!(f, "{root}/namespaces/{namespace}/{resource}/{name}/scale")
+    }
+}
+
+/// A scale target without a workload.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BareScale {
+    /// `spec.replicas`.
+    pub spec_replicas: i64,
+    /// `status.replicas`.
+    pub status_replicas: i64,
+    /// `status.selector`, which may be any text.
+    pub selector: String,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
@@ -40,7 +72,7 @@ pub(crate) struct Change {
 struct Table {
     objects: BTreeMap<Key, Arc<StoredObject>>,
     history: VecDeque<Arc<Change>>,
-    /// The newest version up to which the history may lack changes.
+    /// The version up to which the history may lack changes.
     compacted: u64,
     watchers: Vec<Subscriber>,
 }
@@ -57,7 +89,7 @@ struct Subscriber {
 pub(crate) struct Subscription {
     /// Changes since the requested version, oldest first.
     pub(crate) backlog: Vec<Arc<Change>>,
-    /// Changes from now on.
+    /// The changes after the start of the subscription.
     pub(crate) live: mpsc::UnboundedReceiver<Arc<Change>>,
 }
 
@@ -65,7 +97,7 @@ pub(crate) struct Subscription {
 #[derive(Debug)]
 pub(crate) struct State {
     tables: BTreeMap<TypeKey, Table>,
-    /// Objects by the uid of their owner.
+    /// The objects of each owner, by the owner's uid.
     dependents: BTreeMap<Box<str>, BTreeSet<(TypeKey, Key)>>,
     scales: BTreeMap<ScalePath, (BareScale, u64)>,
     /// Number of retained changes per resource type.
@@ -105,11 +137,10 @@ impl State {
         format!("{:08x}-0000-4000-8000-{:012x}", self.uids >> 48, self.uids & 0xffff_ffff_ffff)
     }
 
-    /// Returns the five letters after a generateName. A suffix never repeats.
+    /// Returns the five letters that follow a `generateName`. No suffix repeats.
     pub(crate) fn next_suffix(&mut self) -> String {
         self.names += 1;
-        // Multiplication by a coprime number modulo 27^5 is a permutation. Hence suffixes vary and never
-        // repeat.
+        // Multiplication by a coprime number is a permutation modulo 27^5, the number of suffixes.
         letters((self.names * 6_700_417) % 14_348_907, 5)
     }
 
@@ -136,8 +167,8 @@ impl State {
             .take_while(move |stored| namespace.is_none_or(|namespace| stored.namespace() == namespace))
     }
 
-    /// Lists the objects at an earlier version by undoing all later changes. The history must still contain
-    /// these changes.
+    /// Lists the objects at an earlier version by undoing all later changes. The history must still contain these
+    /// changes.
     pub(crate) fn list_at(
         &self,
         ty: &ResourceType,
@@ -168,23 +199,13 @@ impl State {
         self.tables.get(&ty.key()).map_or(0, |table| table.objects.len())
     }
 
-    /// Returns the object that a write would store, without storing it.
-    pub(crate) fn preview(ty: &'static ResourceType, object: Value) -> Arc<StoredObject> {
-        Arc::new(StoredObject::new(ty, object))
-    }
-
-    /// Returns the object that a status write would store, for dry runs.
-    pub(crate) fn preview_status(stored: &StoredObject, changed: Value) -> Arc<StoredObject> {
-        Arc::new(stored.with_status(changed))
-    }
-
     /// Stores an object under a new resourceVersion and notifies the watchers.
     pub(crate) fn store(&mut self, ty: &'static ResourceType, mut object: Value) -> Arc<StoredObject> {
         self.stamp(&mut object);
         self.replace(StoredObject::new(ty, object))
     }
 
-    /// Stores an object with the status and the metadata of `changed`. Its other fields stay.
+    /// Stores an object with the status and the metadata of `changed`, and its other fields unchanged.
     pub(crate) fn store_status(&mut self, stored: &StoredObject, mut changed: Value) -> Arc<StoredObject> {
         self.stamp(&mut changed);
         self.replace(stored.with_status(changed))
@@ -225,10 +246,8 @@ impl State {
         name: &str,
     ) -> Option<Arc<StoredObject>> {
         let before = self.tables.get_mut(&ty.key())?.objects.remove(&Key::new(namespace, name))?;
-        let version = self.advance();
         let mut object = before.value();
-        object::section(&mut object, "metadata")
-            .insert("resourceVersion".to_owned(), version.to_string().into());
+        self.stamp(&mut object);
         let now = Arc::new(StoredObject::new(ty, object));
         self.index(Some(&before), None);
         self.announce(Change { kind: ChangeKind::Deleted, now: Arc::clone(&now), before: Some(before) });
@@ -248,8 +267,7 @@ impl State {
             .collect()
     }
 
-    /// Starts a change stream after version `from`. Fails with the oldest possible version if `from` is too
-    /// old.
+    /// Starts a stream of the changes after version `from`. Fails with the oldest possible version if `from` is older.
     pub(crate) fn subscribe(
         &mut self,
         ty: &ResourceType,
@@ -273,7 +291,7 @@ impl State {
         Ok(Subscription { backlog, live })
     }
 
-    /// Whether a version is older than the history of a type.
+    /// Returns whether a version is older than the history of a type.
     pub(crate) fn is_compacted(&self, ty: &ResourceType, version: u64) -> bool {
         self.tables.get(&ty.key()).is_some_and(|table| version < table.compacted)
     }
@@ -287,8 +305,8 @@ impl State {
         }
     }
 
-    /// Replaces all objects with those of an earlier version, which becomes the newest version. Ends open
-    /// watches. The history must still contain all changes since that version. Bare scales stay.
+    /// Replaces all objects with those of an earlier version, which becomes the newest version. Closes open watches.
+    /// The history must still contain all changes since that version. Bare scales are not changed.
     pub(crate) fn restore(&mut self, version: u64) {
         self.dependents.clear();
         for ty in TYPES {
@@ -305,7 +323,7 @@ impl State {
         self.changed.send_replace(version);
     }
 
-    /// Advances the newest version without a change.
+    /// Advances the newest version by `versions` without a change.
     pub(crate) fn skip(&mut self, versions: u64) {
         self.newest += versions;
     }
@@ -313,6 +331,21 @@ impl State {
     /// Sets the number of retained changes per type. The limit takes effect at the next change of each type.
     pub(crate) fn keep_history(&mut self, changes: usize) {
         self.history = changes;
+    }
+
+    pub(crate) fn scale(&self, path: &ScalePath) -> Option<&(BareScale, u64)> {
+        self.scales.get(path)
+    }
+
+    pub(crate) fn set_scale(&mut self, path: ScalePath, scale: BareScale) -> u64 {
+        let version = self.advance();
+        self.changed.send_replace(version);
+        self.scales.insert(path, (scale, version));
+        version
+    }
+
+    pub(crate) fn remove_scale(&mut self, path: &ScalePath) {
+        self.scales.remove(path);
     }
 
     fn advance(&mut self) -> u64 {
@@ -356,17 +389,4 @@ impl State {
         }
         self.changed.send_replace(version);
     }
-}
-
-/// Encodes the last digits of a number in the alphabet of Kubernetes' generated names, which has no vowels
-/// and no look-alikes.
-pub(crate) fn letters(mut number: u64, length: usize) -> String {
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut text = String::with_capacity(length);
-    for _ in 0..length {
-        let letter = usize::try_from(number % 27).ok().and_then(|at| LETTERS.get(at)).copied();
-        text.push(letter.map_or('x', char::from));
-        number /= 27;
-    }
-    text
 }

@@ -1,9 +1,10 @@
-//! Validation common to all types, and some rules of workloads. `hpa::validation` contains the rules of HPAs.
+//! Defaults and validation of the built-in types, limited to the fields that `kubectl get` and `describe` show. `hpa`
+//! and `hpa_validation` contain the rules of HPAs.
 
 use autoscaling::selector::{faults_of_key, faults_of_value};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::hpa;
+use super::hpa_validation;
 use super::object;
 use super::registry::{ResourceType, ScaleSelector};
 use super::status::{Causes as _, FieldError};
@@ -17,7 +18,11 @@ pub(crate) fn create(ty: &ResourceType, object: &Value) -> Vec<FieldError> {
     if name.is_empty() {
         causes.required("metadata.name", "name or generateName is required");
     } else {
-        for problem in name_problems(ty, name) {
+        let problems = match ty.kind {
+            "Namespace" | "Service" => dns_label_problems(name),
+            _ => dns_subdomain_problems(name),
+        };
+        for problem in problems {
             causes.invalid("metadata.name", name, &problem);
         }
     }
@@ -39,16 +44,9 @@ pub(crate) fn update_status(ty: &ResourceType, object: &Value) -> Vec<FieldError
     let mut causes = Vec::new();
     metadata(object, &mut causes);
     if ty.kind == "HorizontalPodAutoscaler" {
-        causes.extend(hpa::validation::status(object));
+        causes.extend(hpa_validation::status(object));
     }
     causes
-}
-
-fn name_problems(ty: &ResourceType, name: &str) -> Vec<String> {
-    match ty.kind {
-        "Namespace" | "Service" => is_dns_label(name),
-        _ => is_dns_subdomain(name),
-    }
 }
 
 fn metadata(object: &Value, causes: &mut Vec<FieldError>) {
@@ -71,15 +69,14 @@ fn metadata(object: &Value, causes: &mut Vec<FieldError>) {
 
 fn spec(ty: &ResourceType, object: &Value, old: Option<&Value>, causes: &mut Vec<FieldError>) {
     match (ty.kind, ty.scale) {
-        ("HorizontalPodAutoscaler", _) => causes.extend(hpa::validation::spec(object, old)),
+        ("HorizontalPodAutoscaler", _) => causes.extend(hpa_validation::spec(object, old)),
         ("Event", _) if old.is_none() => event(object, causes),
         (_, Some(ScaleSelector::Structured)) => workload(object, old, causes),
         _ => {}
     }
 }
 
-/// Checks that an event is in the namespace of its object. Events of cluster-scoped objects belong to
-/// `default`.
+/// Checks that an event is in the namespace of its object. Events of cluster-scoped objects belong to `default`.
 fn event(object: &Value, causes: &mut Vec<FieldError>) {
     let object_namespace = object::text(object, &["involvedObject", "namespace"]);
     let namespace = object::meta(object, "namespace");
@@ -123,7 +120,7 @@ fn workload(object: &Value, old: Option<&Value>, causes: &mut Vec<FieldError>) {
 }
 
 /// Returns the reasons why a text cannot be a path segment.
-pub(crate) fn path_segment(name: &str) -> Vec<String> {
+pub(crate) fn path_segment_problems(name: &str) -> Vec<String> {
     if matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")];
     }
@@ -135,7 +132,7 @@ pub(crate) fn path_segment(name: &str) -> Vec<String> {
 }
 
 /// Returns the reasons why a text is not a DNS label.
-pub(crate) fn is_dns_label(text: &str) -> Vec<String> {
+pub(crate) fn dns_label_problems(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 63);
     if !label(text) {
         problems.push(if text.split('.').all(label) {
@@ -152,7 +149,7 @@ pub(crate) fn is_dns_label(text: &str) -> Vec<String> {
 }
 
 /// Returns the reasons why a text is not a DNS subdomain.
-fn is_dns_subdomain(text: &str) -> Vec<String> {
+fn dns_subdomain_problems(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 253);
     if !text.split('.').all(label) {
         problems.push(format!(
@@ -174,4 +171,138 @@ fn label(text: &str) -> bool {
         && text.chars().all(|letter| alphanumeric(letter) || letter == '-')
         && text.starts_with(alphanumeric)
         && text.ends_with(alphanumeric)
+}
+
+/// Sets the defaults that the API server sets.
+pub(crate) fn apply_defaults(ty: &ResourceType, object: &mut Value) {
+    match ty.kind {
+        "Deployment" => default_deployment(object::section(object, "spec")),
+        "StatefulSet" => default_stateful_set(object::section(object, "spec")),
+        "DaemonSet" => default_daemon_set(object::section(object, "spec")),
+        "ReplicaSet" => default_replicas(object::section(object, "spec")),
+        "ReplicationController" => default_replication_controller(object),
+        "Pod" => default_pod(object),
+        "Service" => default_service(object::section(object, "spec")),
+        "Namespace" => default_namespace(object),
+        "Event" => default_event(object::map(object)),
+        _ => {}
+    }
+}
+
+fn default_deployment(spec: &mut Map<String, Value>) {
+    default_replicas(spec);
+    object::default(spec, "progressDeadlineSeconds", 600);
+    object::default(spec, "revisionHistoryLimit", 10);
+    let strategy = object::map(spec.entry("strategy").or_insert(Value::Null));
+    object::default(strategy, "type", "RollingUpdate");
+    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
+        let rolling = object::map(strategy.entry("rollingUpdate").or_insert(Value::Null));
+        object::default(rolling, "maxSurge", "25%");
+        object::default(rolling, "maxUnavailable", "25%");
+    }
+}
+
+fn default_stateful_set(spec: &mut Map<String, Value>) {
+    default_replicas(spec);
+    object::default(spec, "podManagementPolicy", "OrderedReady");
+    object::default(spec, "revisionHistoryLimit", 10);
+    object::default(spec, "serviceName", "");
+    let strategy = object::map(spec.entry("updateStrategy").or_insert(Value::Null));
+    object::default(strategy, "type", "RollingUpdate");
+    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
+        let rolling = object::map(strategy.entry("rollingUpdate").or_insert(Value::Null));
+        object::default(rolling, "partition", 0);
+    }
+}
+
+fn default_daemon_set(spec: &mut Map<String, Value>) {
+    object::default(spec, "revisionHistoryLimit", 10);
+    default_template(spec);
+}
+
+fn default_replicas(spec: &mut Map<String, Value>) {
+    object::default(spec, "replicas", 1);
+    default_template(spec);
+}
+
+fn default_replication_controller(object: &mut Value) {
+    let labels = object::at(object, &["spec", "template", "metadata", "labels"]).cloned();
+    let spec = object::section(object, "spec");
+    default_replicas(spec);
+    if let Some(labels) = labels {
+        object::default(spec, "selector", labels);
+    }
+}
+
+fn default_template(spec: &mut Map<String, Value>) {
+    if let Some(Value::Object(template)) = spec.get_mut("template") {
+        default_pod_spec(object::map(template.entry("spec").or_insert(Value::Null)));
+    }
+}
+
+fn default_pod_spec(spec: &mut Map<String, Value>) {
+    object::default(spec, "restartPolicy", "Always");
+    object::default(spec, "terminationGracePeriodSeconds", 30);
+    object::default(spec, "dnsPolicy", "ClusterFirst");
+    object::default(spec, "schedulerName", "default-scheduler");
+    object::default(spec, "securityContext", json!({}));
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            default_container(object::map(container));
+        }
+    }
+}
+
+fn default_container(container: &mut Map<String, Value>) {
+    let latest = container.get("image").and_then(Value::as_str).is_some_and(|image| {
+        let name = image.rsplit('/').next().unwrap_or(image);
+        !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    });
+    object::default(container, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" });
+    object::default(container, "terminationMessagePath", "/dev/termination-log");
+    object::default(container, "terminationMessagePolicy", "File");
+    let resources = object::map(container.entry("resources").or_insert(Value::Null));
+    // A limit without a request also sets the request.
+    if let Some(Value::Object(limits)) = resources.get("limits").cloned() {
+        let requests = object::map(resources.entry("requests").or_insert(Value::Null));
+        for (name, limit) in limits {
+            object::default(requests, &name, limit);
+        }
+    }
+    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        object::default(object::map(port), "protocol", "TCP");
+    }
+}
+
+fn default_pod(object: &mut Value) {
+    let spec = object::section(object, "spec");
+    default_pod_spec(spec);
+    object::default(spec, "enableServiceLinks", true);
+    object::default(object::section(object, "status"), "phase", "Pending");
+}
+
+fn default_service(spec: &mut Map<String, Value>) {
+    object::default(spec, "type", "ClusterIP");
+    object::default(spec, "sessionAffinity", "None");
+    object::default(spec, "internalTrafficPolicy", "Cluster");
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let port = object::map(port);
+        object::default(port, "protocol", "TCP");
+        if let Some(number) = port.get("port").cloned() {
+            object::default(port, "targetPort", number);
+        }
+    }
+}
+
+fn default_namespace(object: &mut Value) {
+    let name = object::meta(object, "name").to_owned();
+    object::default(object::section(object, "spec"), "finalizers", json!(["kubernetes"]));
+    object::default(object::section(object, "status"), "phase", "Active");
+    let labels = object::map(object::section(object, "metadata").entry("labels").or_insert(Value::Null));
+    labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
+}
+
+fn default_event(fields: &mut Map<String, Value>) {
+    object::default(fields, "reportingComponent", "");
+    object::default(fields, "reportingInstance", "");
 }

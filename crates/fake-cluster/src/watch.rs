@@ -12,21 +12,19 @@ use tokio::time::Instant;
 
 use super::Cluster;
 use super::faults::{FaultAction, FaultSubject};
-use super::format::Format;
-use super::link::Pieces;
-use super::list::{self, invalid_options};
+use super::list::{self, Format, invalid_options};
 use super::object;
 use super::registry::ResourceType;
-use super::selectors::Filter;
+use super::requests::Pieces;
+use super::route::Filter;
 use super::status::{FieldError, Status};
 use super::store::{Change, ChangeKind, StoredObject};
 
-/// Interval between bookmarks, as in Kubernetes.
+/// The interval between bookmarks, as in Kubernetes.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
-/// Time between the last bookmark and the end of the watch.
+/// The time between the last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Lifetime of a watch without `timeoutSeconds`. Kubernetes chooses a random lifetime between 30 and 60
-/// minutes.
+/// Lifetime of a watch without `timeoutSeconds`. Kubernetes chooses a random lifetime between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// Approximate maximum size in bytes of a chunk of joined events.
 const CHUNK: usize = 64 * 1024;
@@ -69,8 +67,8 @@ enum Pending {
 }
 
 impl Watcher {
-    /// Opens a watch. Invalid parameters fail immediately. A version that is too old fails within the stream,
-    /// as in Kubernetes.
+    /// Opens a watch. Invalid parameters fail immediately. A version that is too old fails within the stream, as in
+    /// Kubernetes.
     pub(crate) fn open(
         cluster: &Cluster,
         ty: &'static ResourceType,
@@ -104,7 +102,7 @@ impl Watcher {
             Err(oldest) => {
                 let message = format!("too old resource version: {version} ({oldest})");
                 pending.push_back(Pending::Error(Status::expired(message)));
-                tokio::sync::mpsc::unbounded_channel().1
+                mpsc::unbounded_channel().1
             }
         };
         drop(state);
@@ -142,7 +140,7 @@ impl Watcher {
                 Some(FaultAction::WatchClose) => self.finished = true,
                 Some(FaultAction::WatchError(status)) => self.send(Pending::Error(status), &mut out).await,
                 Some(FaultAction::WatchHang) => std::future::pending().await,
-                // A server that sends nothing does not end the watch either.
+                // Silence also withholds the end of the watch.
                 Some(_) => drop(self.faults_changed.changed().await),
                 None => {
                     self.take_live();
@@ -152,7 +150,7 @@ impl Watcher {
                         continue;
                     }
                     // A fault may delay an event. While fault rules are active, each event is a separate chunk, so that
-                    // earlier events do not wait for the delayed one.
+                    // earlier events do not wait for the delayed event.
                     let chunk = if self.cluster.faults().active() == 0 { CHUNK } else { 1 };
                     while out.len() < chunk
                         && !self.finished
@@ -190,8 +188,7 @@ impl Watcher {
         }
     }
 
-    /// Sends a bookmark. Pending events are sent first, because a bookmark states that all events up to its
-    /// version have been sent.
+    /// Sends a bookmark after all pending events, because it states that all events up to its version have been sent.
     async fn bookmark(&mut self, out: &mut Vec<u8>) {
         let newest = self.cluster.resource_version();
         self.take_live();
@@ -209,10 +206,12 @@ impl Watcher {
             Pending::Initial(stored) => self.format.event("ADDED", &stored, now, out),
             Pending::InitialEnd(version) => Format::bookmark(self.ty, version, true, out),
             Pending::Error(status) => {
-                write_error(&status, out);
+                out.extend_from_slice(b"{\"type\":\"ERROR\",\"object\":");
+                object::append(&status.to_json(), out);
+                out.extend_from_slice(b"}\n");
                 self.finished = true;
             }
-            // Like Kubernetes, ignore changes up to the requested version, which may be in the future.
+            // As in Kubernetes, the watch starts after the requested version, which may be in the future.
             Pending::Change(change) if change.now.resource_version <= self.from => {}
             Pending::Change(change) => {
                 let Some((kind, stored)) = filtered_event(&change, &self.filter) else {
@@ -233,19 +232,13 @@ impl Watcher {
     }
 }
 
-/// Returns the time of the next bookmark: after one period, or shortly before the end of the watch. The next
-/// watch can start from the last bookmark.
+/// Returns the time of the next bookmark: after one period, or shortly before the end of the watch. The next watch can
+/// start from the last bookmark.
 fn next_bookmark(ends_at: Instant) -> Instant {
     let now = Instant::now();
     let last = ends_at.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
     let next = now + BOOKMARK_PERIOD;
     last.map_or(next, |last| next.min(last))
-}
-
-fn write_error(status: &Status, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"type\":\"ERROR\",\"object\":");
-    object::append(&status.to_json(), out);
-    out.extend_from_slice(b"}\n");
 }
 
 /// Returns the event for a change in a filtered collection, or `None` if the change is not visible.
@@ -258,11 +251,11 @@ fn filtered_event(change: &Change, filter: &Filter) -> Option<(&'static str, Arc
         (true, true) => Some(("MODIFIED", Arc::clone(&change.now))),
         (true, false) if change.kind == ChangeKind::Deleted => Some(("DELETED", Arc::clone(&change.now))),
         (true, false) => {
-            // The object no longer matches: send its last matching version with the version of the change.
+            // The object no longer matches. The event contains its last matching state with the version of the change.
             let mut value = change.before.as_ref()?.value();
             let version = change.now.resource_version.to_string();
             object::section(&mut value, "metadata").insert("resourceVersion".to_owned(), version.into());
-            Some(("DELETED", super::store::State::preview(change.now.ty, value)))
+            Some(("DELETED", Arc::new(StoredObject::new(change.now.ty, value))))
         }
     }
 }
@@ -293,7 +286,7 @@ pub(crate) enum FeedEvent {
     Deleted(Arc<StoredObject>),
 }
 
-/// A feed of the existing objects of one resource, followed by every change. Unchanged objects cost nothing.
+/// The existing objects of one resource, followed by all later changes.
 #[derive(Debug)]
 pub(crate) struct Feed {
     existing: Vec<Arc<StoredObject>>,
@@ -301,7 +294,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Opens a feed that starts now. The feed of an unregistered resource stays empty.
+    /// Opens a feed that starts now. The feed of an unregistered resource has no events.
     pub(crate) fn open(cluster: &Cluster, resource: &str) -> Self {
         let Some(ty) = ResourceType::named(resource) else {
             return Self { existing: Vec::new(), live: None };
@@ -313,7 +306,7 @@ impl Feed {
         Self { existing, live }
     }
 
-    /// Whether the cluster has ended the feed, as a restore does.
+    /// Returns whether the cluster has ended the feed, as a restore does.
     pub(crate) fn is_closed(&self) -> bool {
         self.live.as_ref().is_some_and(|live| live.is_closed() && live.is_empty())
     }

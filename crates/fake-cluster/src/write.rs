@@ -1,36 +1,20 @@
-//! The rules of create, update and status update. `metadata` checks objects, and `removal` deletes them.
-
-mod metadata;
-mod removal;
+//! The rules of create, update, status update and delete.
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::object::{self, meta};
-use super::registry::{ResourceType, StatusMetadata};
-use super::status::{FieldError, Status};
-use super::store::{State, StoredObject};
-use super::{defaults, hpa, validation};
-
-use self::metadata::{
+pub(crate) use super::metadata::Write;
+use super::metadata::{
     SYSTEM_FIELDS, check_name, check_namespace, check_open, check_version, have_same_desired_state, identify,
     keep_system_fields, prepare, record_manager, taken_metadata,
 };
-pub(crate) use self::removal::{DeleteOptions, delete};
-use self::removal::{clears_last_finalizer, remove};
-
-#[derive(Debug, Clone)]
-pub(crate) struct Write<'a> {
-    pub(crate) now: Timestamp,
-    /// `dryRun=All`: performs all steps except storing the object.
-    pub(crate) dry_run: bool,
-    /// The manager in `managedFields`. `None` for writes from within the process.
-    pub(crate) manager: Option<&'a str>,
-    /// `status`, `scale`, or empty.
-    pub(crate) subresource: &'static str,
-}
+use super::object::{self, meta};
+use super::registry::{ResourceType, StatusMetadata, TYPES};
+use super::status::{FieldError, Status};
+use super::store::{Key, State, StoredObject};
+use super::{hpa, validation};
 
 /// Handles a POST of an object.
 pub(crate) fn create(
@@ -77,7 +61,7 @@ pub(crate) fn create(
     Ok(commit(state, ty, object, write))
 }
 
-/// Handles a PUT of an object. The status and the system fields stay.
+/// Handles a PUT of an object. Keeps the status and the system fields.
 pub(crate) fn update(
     state: &mut State,
     ty: &'static ResourceType,
@@ -105,7 +89,7 @@ pub(crate) fn update(
     Ok(finish_update(state, ty, &stored, &old, object, write))
 }
 
-/// Handles a PUT of the status subresource. The spec stays. The type's rule determines the metadata.
+/// Handles a PUT of the status subresource. Keeps the spec. The rule of the type determines the metadata.
 pub(crate) fn update_status(
     state: &mut State,
     ty: &'static ResourceType,
@@ -124,8 +108,7 @@ pub(crate) fn update_status(
     check_version(ty, &stored, &object)?;
     let mut old = stored.metadata();
     let old = object::map(&mut old);
-    // Only metadata and status are parsed. The other text stays. System fields are moved to the new metadata
-    // at the end.
+    // Only the metadata and the status are parsed. The system fields are moved to the new metadata at the end.
     let retained: Map<String, Value> =
         SYSTEM_FIELDS.iter().filter_map(|key| old.remove_entry(*key)).collect();
     let mut new = Value::Object(Map::new());
@@ -156,12 +139,12 @@ pub(crate) fn update_status(
     record_manager(ty, &mut new, &write);
     let removed = clears_last_finalizer(&new, old);
     let updated =
-        if write.dry_run { State::preview_status(&stored, new) } else { state.store_status(&stored, new) };
+        if write.dry_run { Arc::new(stored.with_status(new)) } else { state.store_status(&stored, new) };
     Ok(if removed && !write.dry_run { remove(state, &updated, false, &write) } else { updated })
 }
 
-/// Stores an object without applying any rule. Missing required fields are filled in: uid, creationTimestamp,
-/// generation 1 for types that count it, and the namespace.
+/// Stores an object without applying any rule. Sets missing required fields: the uid, the creationTimestamp, the
+/// namespace, and the generation if the type has one.
 pub(crate) fn put_raw(
     state: &mut State,
     ty: &'static ResourceType,
@@ -175,7 +158,7 @@ pub(crate) fn put_raw(
     let name = meta(&object, "name").to_owned();
     let old = state.get(ty, &namespace, &name).map(|stored| stored.value());
     let retained = |key: &str| old.as_ref().and_then(|old| object::at(old, &["metadata", key]).cloned());
-    let new_uid = state_uid(state, old.as_ref());
+    let new_uid = if old.is_some() { Value::Null } else { state.next_uid().into() };
     let metadata = object::section(&mut object, "metadata");
     object::default(metadata, "uid", retained("uid").unwrap_or(new_uid));
     object::default(
@@ -192,8 +175,8 @@ pub(crate) fn put_raw(
     state.store(ty, object)
 }
 
-/// Stores an object with a text as its spec, and increases its generation. Metadata and status of an existing
-/// object stay. Applies no other rule.
+/// Stores an object with a JSON text as its spec, and increases its generation. Keeps the other metadata and the status
+/// of an existing object. Applies no other rule.
 pub(crate) fn put_spec(
     state: &mut State,
     ty: &'static ResourceType,
@@ -234,12 +217,8 @@ pub(crate) fn ensure_namespace(state: &mut State, name: &str, now: Timestamp) {
         "kind": "Namespace",
         "metadata": { "name": name, "uid": uid, "creationTimestamp": object::time_text(now) },
     });
-    defaults::apply(ty, &mut namespace);
+    validation::apply_defaults(ty, &mut namespace);
     state.store(ty, namespace);
-}
-
-fn state_uid(state: &mut State, old: Option<&Value>) -> Value {
-    if old.is_some() { Value::Null } else { state.next_uid().into() }
 }
 
 /// Returns a stored object, or 404.
@@ -257,7 +236,7 @@ fn fail_if(ty: &ResourceType, name: &str, causes: &[FieldError]) -> Result<(), S
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(ty.group, ty.kind, name, causes)) }
 }
 
-/// Stores an update unless nothing has changed. Removes an object if its last finalizer was cleared.
+/// Stores an update unless nothing has changed. Removes the object if the update clears the last finalizer.
 fn finish_update(
     state: &mut State,
     ty: &'static ResourceType,
@@ -283,5 +262,127 @@ fn commit(
     object: Value,
     write: &Write<'_>,
 ) -> Arc<StoredObject> {
-    if write.dry_run { State::preview(ty, object) } else { state.store(ty, object) }
+    if write.dry_run { Arc::new(StoredObject::new(ty, object)) } else { state.store(ty, object) }
+}
+
+/// The supported part of `DeleteOptions`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) grace_period: Option<i64>,
+    pub(crate) orphan: bool,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+}
+
+/// Handles a DELETE of an object. Returns the object's last state, and whether the object was removed.
+pub(crate) fn delete(
+    state: &mut State,
+    ty: &'static ResourceType,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+    write: &Write<'_>,
+) -> Result<(Arc<StoredObject>, bool), Status> {
+    let stored = existing(state, ty, namespace, name)?;
+    let precondition = |field: &str, requested: &str, actual: &str| {
+        let cause = format!(
+            "Precondition failed: {field} in precondition: {requested}, {field} in object meta: {actual}"
+        );
+        Status::conflict_because(ty.group, ty.resource, name, &cause)
+    };
+    if let Some(uid) = options.uid.as_deref().filter(|uid| **uid != *stored.uid) {
+        return Err(precondition("UID", uid, &stored.uid));
+    }
+    let version = stored.resource_version.to_string();
+    if let Some(requested) = options.resource_version.as_deref().filter(|requested| *requested != version) {
+        return Err(precondition("ResourceVersion", requested, &version));
+    }
+    let mut object = stored.value();
+    let grace = grace_period(ty, &object, options);
+    let finalized = object::list(&object, &["metadata", "finalizers"]).is_empty();
+    if write.dry_run {
+        return Ok((stored, finalized && grace == 0));
+    }
+    if finalized && grace == 0 {
+        return Ok((remove(state, &stored, options.orphan, write), true));
+    }
+    let terminating = object::at(&object, &["metadata", "deletionTimestamp"]).is_some();
+    let shorter =
+        object::int(&object, &["metadata", "deletionGracePeriodSeconds"]).is_none_or(|old| grace < old);
+    if terminating && !shorter {
+        return Ok((stored, false));
+    }
+    let ends = write.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(write.now);
+    let generation = object::int(&object, &["metadata", "generation"]).unwrap_or(0) + 1;
+    let metadata = object::section(&mut object, "metadata");
+    metadata.insert("deletionTimestamp".to_owned(), object::time_text(ends).into());
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    if ty.generation && !terminating {
+        metadata.insert("generation".to_owned(), generation.into());
+    }
+    Ok((state.store(ty, object), false))
+}
+
+/// Returns whether an update clears the last finalizer of a terminating object without a grace period. `old` is the
+/// metadata before the update.
+fn clears_last_finalizer(object: &Value, old: &Map<String, Value>) -> bool {
+    let terminating = object::at(object, &["metadata", "deletionTimestamp"]).is_some();
+    let released = object::list(object, &["metadata", "finalizers"]).is_empty()
+        && old.get("finalizers").and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty());
+    let grace = object::int(object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
+    terminating && released && grace == 0
+}
+
+/// Returns the grace period in seconds, which is nonzero only for pods on a node.
+fn grace_period(ty: &ResourceType, object: &Value, options: &DeleteOptions) -> i64 {
+    let runs = !object::text(object, &["spec", "nodeName"]).is_empty()
+        && !matches!(object::text(object, &["status", "phase"]), "Succeeded" | "Failed");
+    if ty.kind != "Pod" || !runs {
+        return 0;
+    }
+    let default = || object::int(object, &["spec", "terminationGracePeriodSeconds"]).unwrap_or(30);
+    options.grace_period.unwrap_or_else(default).max(0)
+}
+
+/// Removes an object, and its dependents unless `orphan` is set. A namespace first becomes Terminating, and its content
+/// is also removed.
+fn remove(
+    state: &mut State,
+    stored: &Arc<StoredObject>,
+    orphan: bool,
+    write: &Write<'_>,
+) -> Arc<StoredObject> {
+    let mut last = Arc::clone(stored);
+    let mut dependents = if orphan { Vec::new() } else { state.dependents(&stored.uid) };
+    let mut options = DeleteOptions::default();
+    if stored.ty.kind == "Namespace" {
+        let mut ending = stored.value();
+        let ends = object::time_text(write.now);
+        object::section(&mut ending, "metadata").insert("deletionTimestamp".to_owned(), ends.into());
+        object::section(&mut ending, "status").insert("phase".to_owned(), "Terminating".into());
+        last = state.store(stored.ty, ending);
+        for ty in TYPES.iter().filter(|ty| ty.namespaced) {
+            let content = state.list(ty, Some(stored.name()), None);
+            dependents.extend(content.map(|content| (ty, Key::new(content.namespace(), content.name()))));
+        }
+        options.grace_period = Some(0);
+        drop_all(state, dependents, &options, write);
+        state.remove(stored.ty, stored.namespace(), stored.name());
+        return last;
+    }
+    last = state.remove(stored.ty, stored.namespace(), stored.name()).unwrap_or(last);
+    drop_all(state, dependents, &options, write);
+    last
+}
+
+fn drop_all(
+    state: &mut State,
+    all: Vec<(&'static ResourceType, Key)>,
+    options: &DeleteOptions,
+    write: &Write<'_>,
+) {
+    for (ty, key) in all {
+        // An object that no longer exists needs no deletion.
+        let _ = delete(state, ty, &key.namespace, &key.name, options, write);
+    }
 }

@@ -33,7 +33,7 @@ pub struct Facts<'a> {
     pub hpa: Option<HpaFacts<'a>>,
     /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried.
     pub metrics: &'a [Option<Result<Answer, QueryError>>],
-    /// What the sync read from the sources that the scaling policy names.
+    /// The readings of the sources that the scaling policy names.
     pub sources: &'a [SourceReading],
     /// The pods that the target's selector matches, sorted by name.
     pub pods: &'a [Arc<Pod>],
@@ -130,13 +130,13 @@ pub struct TargetObject {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
-    /// `apiVersion`.
+    /// The API version of the owner, such as `apps/v1`.
     pub api_version: String,
-    /// `kind`.
+    /// The kind of the owner, such as `ReplicaSet`.
     pub kind: String,
-    /// `name`.
+    /// The name of the owner.
     pub name: String,
-    /// `uid`.
+    /// The uid of the owner.
     pub uid: String,
     /// Whether the owner is the managing controller.
     pub controller: Option<bool>,
@@ -145,13 +145,13 @@ pub struct Owner {
 /// An entry of `metadata.managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldManager {
-    /// `manager`.
+    /// The name of the manager, such as `kubectl`.
     pub manager: String,
-    /// `operation`: `Apply` or `Update`.
+    /// The operation: `Apply` or `Update`.
     pub operation: String,
-    /// `subresource`: empty, `scale` or `status`.
+    /// The subresource: empty, `scale` or `status`.
     pub subresource: String,
-    /// `time` of the last change.
+    /// The time of the last change.
     pub time: Option<Timestamp>,
 }
 

@@ -176,8 +176,8 @@ pub(crate) fn flapping(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
-/// Returns the time and the size of each occurrence of an event about a single rescale. Empty for other events.
-/// A repeated event contains only the times of its first and last occurrence, so the times between are interpolated
+/// Returns the time and the size of each occurrence of an event about a single rescale. Empty for other events. A
+/// repeated event contains only the times of its first and last occurrence, so the times between are interpolated
 /// evenly.
 pub fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
     // A combined event covers rescales to different sizes.

@@ -14,8 +14,8 @@ use crate::{Facts, Finding, FindingId, counted, listed, target_name};
 
 /// Maximum age of a fresh sample, in addition to its window. Metrics APIs collect at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
-/// Age above which the number of a source is reported as stale, in seconds. By default, sources are read at least once a
-/// minute.
+/// Age above which the number of a source is reported as stale, in seconds. By default, sources are read at least once
+/// a minute.
 const STALE_SECONDS: f64 = 60.0;
 /// The reason in a [`SourceReading`] if the metric may not use the source.
 const NOT_ALLOWED: &str = "NotAllowed";

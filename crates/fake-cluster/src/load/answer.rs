@@ -43,7 +43,7 @@ impl Answers<'_> {
                 let mut list = List::start("PodMetrics", "metrics.k8s.io", request.version);
                 let mut written: Option<(Usage, Stamps)> = None;
                 for (group, pod, usage) in pods {
-                    // Most samples of a list have the same time.
+                    // Most samples of a list have the same time, so its text is reused.
                     let same_time = written
                         .take()
                         .filter(|(other, _)| (other.at, other.window) == (usage.at, usage.window));
@@ -81,7 +81,7 @@ impl Answers<'_> {
         let mut list = List::start("MetricValue", "custom.metrics.k8s.io", request.version);
         match Selector::parse(request.metric_label_selector) {
             Ok(selector) if selector.is_empty() => {}
-            // These series have no labels, so only the empty selector matches them.
+            // The series of a load have no labels, so only the empty selector matches them.
             Ok(_) => return list.finish(),
             Err(error) => return bad_selector(&error),
         }
@@ -177,7 +177,7 @@ impl Answers<'_> {
         );
     }
 
-    /// The time, the window and the value of a reading as JSON fields.
+    /// Formats the time, the window and the value of a reading as JSON fields.
     fn reading(&self, window: &str, reading: Reading) -> String {
         let window = match reading.window {
             Duration::ZERO => String::new(),
@@ -236,7 +236,7 @@ impl List {
     }
 }
 
-/// Writes a PodMetrics. One container does the work, the others idle.
+/// Writes a PodMetrics. One container does the work, and the other containers idle.
 fn write_usage(text: &mut Vec<u8>, kind: &str, group: &Group, pod: &Pod, usage: Usage, stamps: &Stamps) {
     put(text, b"{");
     put(text, kind.as_bytes());
@@ -291,7 +291,7 @@ fn window_text(window: Duration) -> String {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "saturating, as the function's doc says"
+    reason = "the cast saturates as documented"
 )]
 fn whole(amount: f64) -> u64 {
     amount as u64

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 use std::time::Duration;
 
 use super::points::Points;
-use crate::workload::distribution::Seed;
+use crate::workload::model::Seed;
 
 /// A non-negative amount that changes with time.
 ///
@@ -12,16 +12,16 @@ use crate::workload::distribution::Seed;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     shape: Shape,
-    /// Maximum deviation by noise, as a fraction of the value.
+    /// The maximum deviation by noise, as a fraction of the value.
     noise: f64,
     seed: u64,
-    /// Offset into the shape at the curve's start.
+    /// The offset into the shape at the start of the curve.
     offset: Duration,
-    /// Factor of the shape's values.
+    /// The factor of the values of the shape.
     scale: f64,
-    /// Period after which the shape repeats.
+    /// The period after which the shape repeats.
     period: Option<Duration>,
-    /// Start time, and the value before it.
+    /// The start time, and the value before the start.
     start: (Duration, f64),
 }
 
@@ -30,7 +30,7 @@ pub struct Curve {
 pub enum Shape {
     /// A constant value.
     Constant(f64),
-    /// One value before an instant, another value after it.
+    /// A value that changes once.
     Step {
         /// The value before the instant.
         before: f64,
@@ -48,8 +48,8 @@ pub enum Shape {
         /// The time between two peaks.
         period: Duration,
     },
-    /// A working day that repeats and starts at midnight of a Monday: a quiet night, a rise in the morning, a
-    /// dip at noon, a second peak in the afternoon, a slow evening.
+    /// A working day that repeats and starts at midnight of a Monday: a quiet night, a rise in the morning, a dip at
+    /// noon, a second peak in the afternoon, a slow evening.
     BusinessDay {
         /// The value at night.
         night: f64,
@@ -71,7 +71,7 @@ pub enum Shape {
         /// The length of a spike.
         width: Duration,
     },
-    /// A low base, with high plateaus that start at random and independently (a Poisson process).
+    /// A low base, with high plateaus that start independently at random (a Poisson process).
     RandomSpikes {
         /// The value between the spikes.
         base: f64,
@@ -90,7 +90,7 @@ pub enum Shape {
     Sum(Vec<Curve>),
 }
 
-/// Share of the rise from night to peak, by hour of the day. Values between the hours are interpolated smoothly.
+/// The share of the rise from night to peak, by hour of the day. Values between these hours are interpolated smoothly.
 const BUSINESS_DAY: [(f64, f64); 9] = [
     (0.0, 0.0),
     (6.0, 0.0),
@@ -103,7 +103,7 @@ const BUSINESS_DAY: [(f64, f64); 9] = [
     (24.0, 0.0),
 ];
 
-/// Maximum length of a spike in periods. Longer spikes are cut to the maximum.
+/// Maximum length of a spike in periods. Longer spikes are truncated.
 const PERIODS_PER_SPIKE: u32 = 100;
 
 impl From<Shape> for Curve {
@@ -137,8 +137,8 @@ impl Curve {
         Shape::Sum(curves.into_iter().collect()).into()
     }
 
-    /// Adds noise, which changes each value by up to `fraction` of itself, up or down. The noise varies
-    /// smoothly from second to second.
+    /// Adds noise, which changes each value by up to `fraction` of itself, up or down. The noise varies smoothly from
+    /// second to second.
     #[must_use]
     pub fn with_noise(self, fraction: f64, seed: u64) -> Self {
         Self { noise: fraction, seed, ..self }
@@ -225,11 +225,10 @@ fn share_of_peak(hour: f64) -> f64 {
     low + (high - low) * smooth((hour - from) / (to - from))
 }
 
-/// Whether `time` is within a random spike.
+/// Returns whether `time` is within a random spike.
 ///
-/// The number of starts in each period is Poisson-distributed with mean 1, and their times are uniformly
-/// distributed within the period. The result is a Poisson process that can be computed for any time without
-/// the earlier times.
+/// The number of starts in each period is Poisson-distributed with mean 1, and their times are uniformly distributed
+/// within the period. The result is a Poisson process that can be computed for any time without the earlier times.
 fn is_in_spike(time: Duration, every: Duration, width: Duration, seed: u64) -> bool {
     let (now, width) = (ratio(time, every), ratio(width, every).min(f64::from(PERIODS_PER_SPIKE)));
     let this = now.floor();
@@ -246,8 +245,8 @@ fn is_in_spike(time: Duration, every: Duration, width: Duration, seed: u64) -> b
         })
 }
 
-/// Maps a uniform `share` to a number of events with the inverse distribution function of the Poisson
-/// distribution with mean 1.
+/// Maps a uniform `share` to a number of events with the inverse distribution function of the Poisson distribution with
+/// mean 1.
 fn poisson(share: f64) -> u64 {
     let (mut count, mut probability, mut rest) = (0_u64, (-1.0_f64).exp(), share);
     while rest >= probability && count < 20 {

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use super::model::{Load, Measure, Metric, Shown, Work};
 use super::pipeline::Scraping;
-use super::pod_registry::{Group, Pod, PodActivity, Reading, Usage};
-use super::sample::{DelayedSamples, Rate, Trace};
+use super::pod_registry::{DelayedSamples, Group, Pod, PodActivity, Rate, Reading, Trace, Usage};
 use super::stream::{ServingPods, Stream};
 
-/// Maximum value of a waiting time in seconds: 30 years.
+/// Maximum waiting time in seconds, about 30 years.
 const LONGEST_WAIT: f64 = 1e9;
 
 /// A load and its state since the start of the run.
@@ -17,11 +16,12 @@ pub(super) struct TrackedLoad {
     pub(super) load: Load,
     pub(super) streams: Vec<Stream>,
     pub(super) metrics: Vec<Series>,
-    /// Indexes of the load's groups.
+    /// The indexes of the groups of pods with this load.
     pub(super) groups: Vec<usize>,
     all_serving: Vec<ServingPods>,
-    /// Time up to which the streams are computed, and the step length.
+    /// The time up to which the streams are computed.
     computed_to: Duration,
+    /// The step length of the streams.
     step: Duration,
     running: usize,
     ready: usize,
@@ -39,9 +39,9 @@ pub(super) struct Series {
 /// The state of one load at one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadState {
-    /// Pods with a running container, ready or not.
+    /// The number of pods with a running container, ready or not.
     pub running: usize,
-    /// Ready pods.
+    /// The number of ready pods.
     pub ready: usize,
     /// The state of each work of the load.
     pub work: Vec<WorkState>,
@@ -54,13 +54,13 @@ pub struct WorkState {
     pub demand: f64,
     /// Capacity of the ready pods in units per second.
     pub capacity: f64,
-    /// Waiting units.
+    /// The number of waiting units.
     pub waiting: f64,
-    /// Units that arrived since the start of the run.
+    /// The number of units that arrived since the start of the run.
     pub arrived: f64,
-    /// Units served since the start of the run.
+    /// The number of units served since the start of the run.
     pub served: f64,
-    /// Units lost since the start of the run.
+    /// The number of units lost since the start of the run.
     pub unserved: f64,
     /// Total time in which units were lost or had to wait.
     pub saturated: Duration,
@@ -91,7 +91,7 @@ impl TrackedLoad {
         }
     }
 
-    /// Advances the streams to `now`.
+    /// Advances the streams to `now`, with the current number of ready pods.
     pub(super) fn advance(&mut self, now: Duration) {
         for ((stream, work), serving) in self.streams.iter_mut().zip(&self.load.work).zip(&self.all_serving) {
             stream.flow(work, *serving, self.computed_to, now, self.step);
@@ -99,7 +99,7 @@ impl TrackedLoad {
         self.computed_to = now;
     }
 
-    /// Updates the numbers of running and ready pods, which serve the work until the next update.
+    /// Updates the numbers of running and ready pods, which apply until the next update.
     pub(super) fn count_pods(&mut self, groups: &[Group]) {
         let pods = || {
             self.groups.iter().filter_map(|index| groups.get(*index)).flat_map(|group| group.pods.values())
@@ -210,14 +210,13 @@ impl TrackedLoad {
         }
     }
 
-    /// Whether a metric of the custom metrics API is sampled per pod.
+    /// Returns whether a metric of the custom metrics API is sampled per pod.
     pub(super) fn has_pod_metrics(&self) -> bool {
         self.metrics.iter().any(|series| series.metric.shown == Shown::Pods)
     }
 }
 
-/// Returns the capacity of one pod in units per second: the lower of the work's capacity and the limit by
-/// cpu.
+/// Returns the capacity of one pod in units per second. The cpu limit may lower the capacity of the work.
 fn capacity(load: &Load, work: &Work) -> f64 {
     match load.cpu.limit {
         Some(limit) if work.cpu_per_unit > 0.0 => {
@@ -235,7 +234,7 @@ fn is_in_sample(pod: &Pod, scraping: &Scraping, now: Duration) -> bool {
     pod.activity != PodActivity::Stopped && now.saturating_sub(pod.started) >= scraping.first_after
 }
 
-/// Computes the sample of a metric, of one pod or in total.
+/// Computes the sample of a metric for one pod or for the total. `waiting` and `capacity` refer to the same pods.
 fn reading(
     measure: Measure,
     rate: Option<Rate>,

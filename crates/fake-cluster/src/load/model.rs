@@ -11,7 +11,7 @@ pub struct Load {
     pub namespace: String,
     /// The labels of the pods.
     pub labels: BTreeMap<String, String>,
-    /// The container that does the work. The default is the first container. The other containers idle.
+    /// The container that does the work. `None` for the first container. The other containers idle.
     pub container: Option<String>,
     /// The streams of work.
     pub work: Vec<Work>,
@@ -19,8 +19,8 @@ pub struct Load {
     pub cpu: CpuModel,
     /// Memory in addition to the cost of the work.
     pub memory: MemoryModel,
-    /// Unevenness of the work: the maximum fraction, at most 0.5, by which a pod's share differs from the
-    /// mean. The differences shrink as pods approach their capacity.
+    /// Unevenness of the work: the maximum fraction, at most 0.5, by which a pod's share differs from the mean. The
+    /// differences shrink as pods approach their capacity.
     pub skew: f64,
     /// Random seed that selects the pods with a larger share.
     pub seed: u64,
@@ -60,12 +60,12 @@ pub struct Work {
 }
 
 impl Work {
-    /// Creates work that is measured in cpu, with a demand in millicores. Each pod uses at most `limit`.
+    /// Creates work with a demand in millicores. Each pod uses at most `limit` millicores.
     pub fn cpu(millicores: impl Into<Curve>, limit: f64) -> Self {
         Self { cpu_per_unit: 1.0, ..Self::requests(millicores, limit) }
     }
 
-    /// Creates work of requests per second, at no cost. Excess requests are refused.
+    /// Creates work with a demand in requests per second, without a cost. Excess requests are lost.
     pub fn requests(per_second: impl Into<Curve>, capacity: f64) -> Self {
         Self {
             demand: per_second.into(),
@@ -77,7 +77,7 @@ impl Work {
         }
     }
 
-    /// Creates a queue of items that wait until pods take them, at no cost.
+    /// Creates a queue of items that wait until pods process them, without a cost.
     pub fn queue(arrivals: impl Into<Curve>, drain_per_pod: f64) -> Self {
         Self { excess: OverflowPolicy::Waits, ..Self::requests(arrivals, drain_per_pod) }
     }
@@ -116,7 +116,7 @@ pub enum OverflowPolicy {
 pub struct CpuModel {
     /// Usage of a started pod, in addition to its work.
     pub base: f64,
-    /// Usage of a pod that is starting and not ready yet, in place of all other usage.
+    /// Usage of a pod that is starting, instead of all other usage.
     pub start_up: f64,
     /// Maximum usage.
     pub limit: Option<f64>,
@@ -132,7 +132,7 @@ pub struct MemoryModel {
 }
 
 impl Default for MemoryModel {
-    /// 12 MiB without growth.
+    /// Returns 12 MiB without growth.
     fn default() -> Self {
         Self { base: 12.0 * 1024.0 * 1024.0, growth: 0.0 }
     }

@@ -1,10 +1,10 @@
-//! The metrics pipeline from the pods to the API, as data: scrape times, averaging windows, delays, and
-//! outages with missing samples or failing APIs.
+//! The metrics pipeline from the pods to the API, as data: scrape times, averaging windows, delays, and outages with
+//! missing samples or failing APIs.
 
 use std::time::Duration;
 
 use crate::workload::Span;
-use crate::workload::distribution::Seed;
+use crate::workload::model::Seed;
 use crate::{Cluster, FaultAction, FaultId, FaultRule, MetricsApi};
 
 /// The scraping for each of the three APIs, and the outages. Times count from the start of the run.
@@ -43,16 +43,15 @@ pub struct Scraping {
     pub interval: Duration,
     /// The time of the first sample.
     pub phase: Duration,
-    /// The averaging window of rates, including cpu, at least the interval. The sample of a pod younger than
-    /// the window covers its age.
+    /// The averaging window of rates and of cpu, at least the interval. For a younger pod, the window is the age of the
+    /// pod.
     pub window: Duration,
     /// The delay from taking a sample to serving it.
     pub delay: Duration,
     /// The minimum run time of a container before its first sample.
     pub first_after: Duration,
-    /// A second stage that reads the samples and serves its last reading until the next one, as
-    /// metrics-server does with the samples of kubelets. `None` serves each sample as soon as it is
-    /// available.
+    /// A second stage that reads the samples and serves its last reading until the next reading, as metrics-server does
+    /// with the samples of kubelets. Without a relay, each sample is served when it is available.
     pub relay: Option<Relay>,
 }
 
@@ -77,9 +76,7 @@ impl Scraping {
             relay: None,
         }
     }
-}
 
-impl Scraping {
     /// Returns the longer of the window and the interval.
     pub(super) fn window_or_interval(&self) -> Duration {
         self.window.max(self.interval)
@@ -102,11 +99,11 @@ impl Scraping {
     }
 }
 
-/// The minimum window of metrics-server's rates.
+/// The minimum run time before the first sample, by default. metrics-server has the same minimum for its rates.
 const FIRST_AFTER: Duration = Duration::from_secs(10);
 
 impl Default for Scraping {
-    /// The default of metrics-server: every 15 s.
+    /// Returns the default of metrics-server: a sample every 15 s.
     fn default() -> Self {
         Self::every(super::SCRAPE_INTERVAL)
     }
@@ -126,8 +123,7 @@ pub struct Outage {
 /// The failure of a metrics API.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutageKind {
-    /// Every request gets the HTTP status and a text, as from a proxy in front of an adapter that is down:
-    /// 503, 404 and so on.
+    /// Every request gets an HTTP status such as 503 and a text, as from a proxy in front of an adapter that is down.
     Error {
         /// The status code.
         code: u16,
@@ -138,8 +134,7 @@ pub enum OutageKind {
     Timeout,
     /// Lists have no items.
     Empty,
-    /// A fraction of the pods, objects or external series has no sample. The selection depends only on their
-    /// names and stays the same.
+    /// A fraction of the pods, objects or external series has no sample. The selection depends only on their names.
     Missing {
         /// The fraction without a sample, from 0 to 1.
         fraction: f64,
@@ -199,12 +194,12 @@ pub(super) struct Gaps<'a> {
 }
 
 impl Gaps<'_> {
-    /// Whether sampling is suspended.
+    /// Returns whether sampling is suspended.
     pub(super) fn are_stale(&self) -> bool {
         self.outages().any(|(_, kind)| *kind == OutageKind::Stale)
     }
 
-    /// Whether the sample of the named pod, object or series is missing.
+    /// Returns whether the sample of the named pod, object or series is missing.
     pub(super) fn hides(&self, name: &str) -> bool {
         self.outages().any(|(index, kind)| match kind {
             OutageKind::Empty => true,

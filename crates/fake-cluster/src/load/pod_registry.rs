@@ -1,19 +1,19 @@
-//! The state of a cluster's pods for the metrics. Changes of pods update the state, so a scrape reads no objects.
+//! The pods of a cluster and their samples. Changes of pods update this state, so a scrape reads no objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::model::{Load, Measure};
-use super::sample::{DelayedSamples, Trace};
 use super::stream::{Shares, Stream};
 use crate::object::{at, int, list, meta, text};
-use crate::workload::distribution::Seed;
+use crate::workload::model::Seed;
 use crate::workload::{is_active, is_ready};
 
-/// Usage of a container that does no work: in a pod without a load, or alongside the working container.
+/// Millicores of a container that does no work.
 pub(super) const IDLE_MILLICORES: f64 = 2.0;
+/// Memory of a container that does no work, in bytes.
 pub(super) const IDLE_BYTES: f64 = 12.0 * 1024.0 * 1024.0;
 
 /// The activity of a pod.
@@ -36,9 +36,9 @@ pub(super) struct Group {
     pub(super) labels: BTreeMap<String, String>,
     /// The labels as JSON.
     pub(super) labels_text: Vec<u8>,
-    /// Index of the load.
+    /// The index of the load.
     pub(super) load: usize,
-    /// Pods by uid.
+    /// The pods by uid.
     pub(super) pods: BTreeMap<Box<str>, Pod>,
 }
 
@@ -46,16 +46,18 @@ pub(super) struct Group {
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) activity: PodActivity,
-    /// The last start of its container.
+    /// The last start of the working container.
     pub(super) started: Duration,
-    /// Relative deviation of its share of the work from the mean, as far as the capacity allows.
+    /// Relative deviation of the pod's share of the work from the mean, as far as the capacity allows.
     pub(super) bias: f64,
-    /// The names of its containers, and the index of the working one.
+    /// The names of the containers.
     pub(super) containers: Vec<String>,
+    /// The index of the container that does the work.
     pub(super) working: usize,
     pub(super) tasks: Vec<Task>,
-    /// Millicore-seconds used in addition to the work, and the time of the last update.
+    /// Millicore-seconds used in addition to the work.
     base_cpu: f64,
+    /// The time up to which the work and the cpu are accounted for.
     settled: Duration,
     restarts: i64,
     pub(super) cpu: Trace,
@@ -82,7 +84,7 @@ pub(super) struct Usage {
 }
 
 /// One sample of a metric.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Reading {
     pub(super) at: Duration,
     pub(super) window: Duration,
@@ -90,7 +92,7 @@ pub(super) struct Reading {
 }
 
 impl Pod {
-    /// Creates the state of a new pod without activity.
+    /// Creates the state of a new pod that has not started.
     pub(super) fn new(object: &Value, load: &Load, metrics: usize, now: Duration) -> Self {
         let name = meta(object, "name").to_owned();
         let containers: Vec<_> =
@@ -186,7 +188,7 @@ fn activity(pod: &Value, container: &Value) -> PodActivity {
 #[derive(Debug, Default)]
 pub(super) struct PodRegistry {
     pub(super) groups: Vec<Group>,
-    /// Group indexes by namespace and labels.
+    /// The indexes of groups by namespace and labels.
     by_labels: BTreeMap<(String, BTreeMap<String, String>), usize>,
     by_uid: BTreeMap<Box<str>, usize>,
 }
@@ -231,5 +233,99 @@ impl PodRegistry {
     /// Removes a pod and returns its group.
     pub(super) fn remove(&mut self, uid: &str) -> Option<usize> {
         self.by_uid.remove(uid)
+    }
+}
+
+/// The times and values of a counter at the last scrapes that a window covers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Trace {
+    points: VecDeque<(Duration, f64)>,
+}
+
+/// A mean rate per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rate {
+    pub(super) per_second: f64,
+    /// The averaging window.
+    pub(super) window: Duration,
+}
+
+impl Trace {
+    /// Creates a trace of a counter that is 0 at `now`.
+    pub(super) fn starting_at(now: Duration) -> Self {
+        Self { points: VecDeque::from([(now, 0.0)]) }
+    }
+
+    /// Records the counter's value. Returns the rate over the window, or since the counter's start if the start is
+    /// later. Returns `None` for the first value, and if no time has passed.
+    pub(super) fn record(&mut self, now: Duration, value: f64, window: Duration) -> Option<Rate> {
+        let start = now.saturating_sub(window);
+        while self.points.get(1).is_some_and(|(at, _)| *at <= start) {
+            self.points.pop_front();
+        }
+        let rate = self.points.front().and_then(|(at, before)| {
+            let window = now.saturating_sub(*at);
+            let per_second = (value - before) / window.as_secs_f64();
+            (!window.is_zero()).then_some(Rate { per_second, window })
+        });
+        self.points.push_back((now, value));
+        rate
+    }
+}
+
+/// Samples that are served after a delay.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct DelayedSamples<T>(VecDeque<(Duration, T)>);
+
+impl<T> DelayedSamples<T> {
+    /// Adds the newest sample, which becomes visible after `delay`. Later reads are for `served` or a later time, so
+    /// older samples are dropped.
+    pub(super) fn push(&mut self, now: Duration, delay: Duration, served: Duration, sample: T) {
+        while self.0.get(1).is_some_and(|(from, _)| *from <= served) {
+            self.0.pop_front();
+        }
+        self.0.push_back((now.saturating_add(delay), sample));
+    }
+
+    /// Returns the newest visible sample.
+    pub(super) fn visible(&self, now: Duration) -> Option<&T> {
+        self.0.iter().rev().find(|(from, _)| *from <= now).map(|(_, sample)| sample)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{DelayedSamples, Trace};
+
+    const fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn rate_covers_the_window_or_the_time_since_the_start() {
+        let mut trace = Trace::starting_at(secs(5));
+        let mut record =
+            |at, value| trace.record(secs(at), value, secs(60)).map(|rate| (rate.per_second, rate.window));
+        assert_eq!(record(5, 0.0), None);
+        assert_eq!(record(15, 10.0), Some((1.0, secs(10))));
+        assert_eq!(record(45, 100.0), Some((2.5, secs(40))));
+        assert_eq!(record(75, 100.0), Some((1.5, secs(60))));
+        assert_eq!(record(105, 220.0), Some((2.0, secs(60))));
+    }
+
+    #[test]
+    fn sample_is_visible_from_its_delay_until_the_next_sample() {
+        let mut samples = DelayedSamples::default();
+        assert_eq!(samples.visible(secs(0)), None);
+        for at in [0, 10, 20, 30] {
+            samples.push(secs(at), secs(25), secs(at), at);
+        }
+        let visible = [24, 25, 34, 35, 54, 55].map(|at| samples.visible(secs(at)).copied());
+        assert_eq!(visible, [None, Some(0), Some(0), Some(10), Some(20), Some(30)]);
+        samples.push(secs(60), secs(0), secs(60), 60);
+        assert_eq!(samples.visible(secs(60)), Some(&60));
+        assert!(samples.0.len() <= 3);
     }
 }

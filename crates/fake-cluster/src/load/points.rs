@@ -1,4 +1,4 @@
-//! Measured curves: points of time and value, for example from a CSV file.
+//! Measured curves, as pairs of a time and a value, for example from a CSV file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use jiff::tz::TimeZone;
 
 use autoscaling::duration::GoDuration;
 
-/// One or more points in order of time, and the interpolation between them. Before the first and after the
-/// last point, the value is constant.
+/// One or more points in order of time, and the interpolation between them. Before the first and after the last point,
+/// the value is constant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Points {
     points: Arc<[(Duration, f64)]>,
@@ -102,11 +102,11 @@ impl Points {
         Ok(Self { points, between })
     }
 
-    /// Parses lines of time and value, separated by a comma, a semicolon or a tab. The first line may name
-    /// the columns. Empty lines and lines that start with `#` are skipped.
+    /// Parses lines of time and value, separated by a comma, a semicolon or a tab. The first line may name the columns.
+    /// Empty lines and lines that start with `#` are skipped.
     ///
-    /// Times are seconds, Go's durations, or dates with times (without an offset: UTC). Dates and seconds
-    /// since 1970 count from the first point. Two points at the same time form a jump.
+    /// Times are seconds, Go's durations, or dates with times (without an offset: UTC). Dates and seconds since 1970
+    /// count from the first point. Two points at the same time form a jump.
     pub fn from_csv(text: &str, between: Interpolation) -> Result<Self, PointsError> {
         let mut points = Vec::new();
         let mut first = None;

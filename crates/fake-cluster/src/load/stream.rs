@@ -1,4 +1,4 @@
-//! Work as a fluid: a curve determines the inflow, ready pods serve it, and the rest waits or is lost.
+//! Work as a continuous flow. A curve determines the inflow. Ready pods serve it, and the rest waits or is lost.
 
 use std::time::Duration;
 
@@ -14,28 +14,26 @@ pub(super) struct ServingPods {
     pub(super) bias: f64,
 }
 
-/// One stream of work since the start of the run. Amounts are fractional, because rates are fractional.
-/// Arrived work is served, unserved, or waiting.
+/// One stream of work since the start of the run, in fractional units. Each arrived unit is served, unserved or
+/// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Stream {
     pub(super) arrived: f64,
     pub(super) served: f64,
     pub(super) unserved: f64,
     pub(super) waiting: f64,
-    /// Seconds in which units were lost or had to wait.
+    /// Seconds in which units were lost or waited.
     pub(super) saturated: f64,
     /// Mean units per second that a ready pod served in the last step.
     pub(super) rate: f64,
     pub(super) shares: Shares,
 }
 
-/// Cumulative work of a pod that has been ready since the start of the run. The difference between two
-/// instants is the work of a pod that was ready from one to the other. Therefore no step iterates over all
-/// pods.
+/// The cumulative work of a pod that has been ready since the start of the run. The difference between two instants is
+/// the work of a pod that was ready between them. Therefore no step iterates over all pods.
 ///
-/// A pod with bias b serves `r · (1 + (b − mean) · (1 − r / capacity))` at a mean rate of r. The total is the
-/// same as without biases. No pod exceeds its capacity. No work is negative if b and the mean differ by at
-/// most 1.
+/// A pod with bias b serves `r · (1 + (b − mean) · (1 − r / capacity))` at a mean rate of r. The biases do not change
+/// the total. No pod exceeds its capacity. No work is negative if b and the mean differ by at most 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Shares {
     /// The integral of r.
@@ -62,8 +60,8 @@ impl Shares {
 }
 
 impl Stream {
-    /// Advances the stream in steps that end at multiples of `step`, so that the result does not depend on
-    /// the times of the calls.
+    /// Advances the stream in steps that end at multiples of `step`, so that the result does not depend on the times of
+    /// the calls.
     pub(super) fn flow(
         &mut self,
         work: &Work,
@@ -126,7 +124,7 @@ mod tests {
     use super::{ServingPods, Stream};
     use crate::load::model::{OverflowPolicy, Work};
     use crate::load::{Curve, Shape};
-    use crate::workload::distribution::Seed;
+    use crate::workload::model::Seed;
 
     const STEP: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-mod outages;
+mod pipeline;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    CpuModel, Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Outage, OutageKind, Pipeline,
-    Relay, Scraping, Shape, Work, WorkState,
+    CpuModel, Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Shape, Work,
+    WorkState,
 };
 use crate::object::{list, text};
-use crate::workload::Span;
 use crate::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use clock::VirtualClock;
-
-mod day;
 
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -188,7 +185,7 @@ async fn starting_pods_use_start_up_cpu_and_get_no_work() {
     world.pod("web", "fresh", &ready());
     world.pass(5).await;
     let usage = world.cpu();
-    // Ten seconds of startup, then five seconds with half of the work.
+    // The pod starts for ten seconds, and does half of the work for five seconds.
     close(usage[0], (900.0 * 10.0 + 60.0 * 5.0) / 15.0 + (usage[0] - 620.0));
     assert!((615.0..=625.0).contains(&usage[0]), "{usage:?}");
     close(usage.iter().sum(), 600.0 + (100.0 * 15.0 + 10.0 * 20.0) / 15.0);
@@ -205,78 +202,6 @@ async fn pods_without_a_running_container_have_no_sample() {
     world.pod("web", "crashed", &backing_off());
     world.pass(15).await;
     assert_eq!(world.cpu(), [100.0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn container_is_sampled_after_ten_seconds() {
-    let world = World::with(cpu(Curve::constant(100.0), 500.0));
-    world.pass(6).await;
-    world.pods("web", 1);
-    world.pass(9).await;
-    assert_eq!(world.cpu().len(), 0);
-    world.pass(15).await;
-    let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
-    assert_eq!((text(item, &["timestamp"]), text(item, &["window"])), ("2030-01-01T00:00:30Z", "15s"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn sample_is_a_window_mean_and_stays_until_the_next_scrape() {
-    let world = World::with(cpu(Shape::Step { before: 100.0, after: 400.0, at: secs(25) }, 500.0));
-    world.pods("web", 1);
-    world.pass(29).await;
-    close(world.cpu()[0], 100.0);
-    world.pass(1).await;
-    close(world.cpu()[0], 200.0);
-    world.pass(15).await;
-    close(world.cpu()[0], 400.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn window_spans_several_scrapes_and_delay_withholds_samples() {
-    let scraping = Scraping { window: secs(60), delay: secs(20), ..Scraping::default() };
-    let pipeline = Pipeline { resource: scraping, ..Pipeline::default() };
-    let world =
-        World::with_pipeline(pipeline, cpu(Shape::Step { before: 100.0, after: 400.0, at: secs(60) }, 500.0));
-    world.pods("web", 1);
-    world.pass(34).await;
-    assert_eq!(world.cpu().len(), 0);
-    world.pass(61).await;
-    let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
-    assert_eq!((text(item, &["timestamp"]), text(item, &["window"])), ("2030-01-01T00:01:15Z", "1m0s"));
-    close(world.cpu()[0], (45.0 * 100.0 + 15.0 * 400.0) / 60.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn relay_serves_its_last_reading_until_the_next_one() {
-    let relay = Some(Relay { interval: secs(15), phase: secs(5) });
-    let scraping = Scraping { relay, ..Scraping::every(secs(10)) };
-    let pipeline = Pipeline { resource: scraping, ..Pipeline::default() };
-    let world = World::with_pipeline(pipeline, cpu(Curve::constant(100.0), 500.0));
-    world.pods("web", 1);
-    // Samples at 20, 30 and 40 s, readings at 20, 35 and 50 s. A reading includes a sample of the same instant.
-    let mut passed = 0;
-    for (at, expected) in [(20, 20), (34, 20), (35, 30), (49, 30), (50, 50), (64, 50)] {
-        world.pass(at - passed).await;
-        passed = at;
-        let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
-        assert_eq!(
-            item["timestamp"],
-            format!("2030-01-01T00:{:02}:{:02}Z", expected / 60, expected % 60),
-            "{at}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn phase_determines_the_first_scrape() {
-    let scraping = Scraping { phase: secs(7), ..Scraping::default() };
-    let pipeline = Pipeline { resource: scraping, ..Pipeline::default() };
-    let world = World::with_pipeline(pipeline, cpu(Curve::constant(100.0), 500.0));
-    world.pods("web", 1);
-    world.pass(21).await;
-    assert_eq!(world.cpu().len(), 0);
-    world.pass(1).await;
-    assert_eq!(world.ask(MetricsApi::Resource, &["pods"])[0]["timestamp"], "2030-01-01T00:00:22Z");
 }
 
 #[tokio::test(start_paused = true)]

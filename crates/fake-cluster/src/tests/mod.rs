@@ -3,8 +3,6 @@
 mod hpas;
 mod http;
 mod objects;
-mod patches;
-mod watches;
 
 use std::sync::Arc;
 

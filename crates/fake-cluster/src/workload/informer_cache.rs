@@ -1,4 +1,4 @@
-//! The workload controllers' cache of the cluster's objects. Changes update the cache, so that nothing polls.
+//! The cache of the workload controllers. A feed of changes updates it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,9 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::model::WorkloadModel;
-use super::objects::{controller, controller_uid, is_terminating, name, namespace, seconds, wanted_replicas};
 use super::pod_state::{Counts, Id, Kind, Owner, Pod, PodPhase};
-use super::pods::{HASH_LABEL, REVISION_LABEL, is_ready, template_hash};
+use super::pods::{
+    HASH_LABEL, REVISION_LABEL, controller, is_ready, is_terminating, name, namespace, seconds,
+    template_hash, wanted_replicas,
+};
 use crate::Cluster;
 use crate::object::{at, int, text};
 use crate::store::StoredObject;
@@ -19,7 +21,7 @@ use crate::watch::{Feed, FeedEvent};
 #[derive(Debug)]
 pub(super) struct InformerCache {
     /// Whether kubelets start owned pods that are running but not ready. Set after a restore of the cluster, because a
-    /// restored pod has no life cycle on its node. Without a restore, another client writes the status of such a pod.
+    /// restored pod has no life cycle on its node. Without a restore, such a pod gets its status from another client.
     starts_unready: bool,
     owner_feeds: Vec<(Kind, Feed)>,
     pod_feed: Feed,
@@ -38,7 +40,7 @@ pub(super) struct InformerCache {
 }
 
 impl InformerCache {
-    /// Creates a cache that follows a cluster. `starts_unready`: see the field.
+    /// Creates a cache that follows a cluster. `starts_unready` must be set after a restore of the cluster.
     pub(super) fn open(cluster: &Cluster, starts_unready: bool) -> Self {
         Self {
             starts_unready,
@@ -56,7 +58,7 @@ impl InformerCache {
         }
     }
 
-    /// Whether the cluster has ended the feeds, as a restore does.
+    /// Returns whether the cluster has ended the feeds, as a restore does.
     pub(super) fn is_closed(&self) -> bool {
         self.pod_feed.is_closed()
     }
@@ -94,7 +96,7 @@ impl InformerCache {
         self.changed_owners.pop_first().map(|(_, id)| id)
     }
 
-    /// Whether a kubelet must start the life cycle of a pod.
+    /// Returns whether a kubelet must start the life cycle of a pod.
     pub(super) fn is_unstarted(&self, pod: &Pod) -> bool {
         let restarts = self.starts_unready && pod.phase == PodPhase::Running && pod.owner.is_some();
         pod.lifecycle.is_none() && (pod.phase == PodPhase::Pending || (restarts && !pod.is_ready()))
@@ -167,7 +169,8 @@ impl InformerCache {
     fn apply_owner(&mut self, kind: Kind, stored: &StoredObject) {
         let object = Arc::new(stored.value());
         let id = self.id_of(&stored.uid);
-        let parent = self.id(controller_uid(&object)).filter(|_| kind == Kind::ReplicaSet);
+        let parent = controller(&object).filter(|_| kind == Kind::ReplicaSet);
+        let parent = parent.and_then(|owner| self.id(text(owner, &["uid"])));
         let generation = int(&object, &["metadata", "generation"]);
         let is_ending = is_terminating(&object);
         let wanted = if is_ending { 0 } else { wanted_replicas(&object) };
@@ -177,7 +180,7 @@ impl InformerCache {
         };
         let min_ready = seconds(&object, &["spec", "minReadySeconds"]);
         let before = self.owners.remove(&id);
-        // A status write requires no reconciliation. Most status writes come from the controllers themselves.
+        // A status write requires no reconciliation. The controllers send most status writes.
         let needs_reconcile = before.as_ref().is_none_or(|before| {
             generation.is_none()
                 || before.generation != generation

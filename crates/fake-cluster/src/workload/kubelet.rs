@@ -1,13 +1,11 @@
-//! The kubelets: they pull images and start, probe, restart and stop containers.
+//! The kubelets, which pull images and start, probe, restart and stop containers.
 
 use serde_json::Value;
 
-use super::distribution::Seed;
-use super::model::{Failure, ImagePull, WorkloadModel};
-use super::objects::{name, namespace, set, uid};
+use super::model::{Failure, ImagePull, Seed, WorkloadModel};
 use super::pod_lifecycle::PodLifecycle;
 use super::pod_state::{Id, PodPhase};
-use super::pods::status;
+use super::pods::{name, namespace, set, status, uid};
 use super::replicas::model_key;
 use super::{Pass, RETRY};
 use crate::object::{list, text};
@@ -24,7 +22,7 @@ impl Pass<'_> {
             if removal_at > self.now.at {
                 self.state.cache.schedule_pod(id, Some(removal_at));
             } else {
-                // A pod that no longer exists needs no deletion.
+                // The pod may already be deleted.
                 let _ = self.cluster.delete_now("pods", pod.stored.namespace(), pod.stored.name());
             }
             return;
@@ -88,7 +86,8 @@ impl Pass<'_> {
         let image_at = if each {
             now.saturating_add(draw())
         } else {
-            self.state.images.available_at(node, image, now, draw)
+            let key = (node.to_owned(), image.to_owned());
+            *self.state.images.entry(key).or_insert_with(|| now.saturating_add(draw()))
         };
         if self.state.is_warming_up {
             PodLifecycle::warm(model, seed, now)
@@ -105,7 +104,7 @@ impl Pass<'_> {
         let uid = uid(&object).to_owned();
         pod.has_unwritten_status = false;
         if self.cluster.update_status(object).is_err() {
-            // The pod was changed or deleted in the meantime. The change is in the feed.
+            // Another client has changed or deleted the pod. The feed contains the change.
             self.state.cache.update(self.now.at);
             if let Some(pod) = self.state.cache.id(&uid).and_then(|id| self.state.cache.pods.get_mut(&id)) {
                 pod.has_unwritten_status = true;

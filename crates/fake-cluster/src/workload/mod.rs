@@ -1,10 +1,9 @@
 //! The workload controllers of a cluster: deployment, replicaset and statefulset controllers and kubelets.
 //!
-//! Every Deployment, ReplicaSet, ReplicationController, StatefulSet and `example.com` Widget gets
-//! `spec.replicas` pods. A pod follows its workload's [`WorkloadModel`]. It is `Pending` during the image
-//! pull, then `Running`, and ready after its startup. It may crash or become unready. A pod that is no
-//! longer desired gets a `deletionTimestamp` and is removed after its grace period. The status of every
-//! workload reflects its pods.
+//! Every Deployment, ReplicaSet, ReplicationController, StatefulSet and `example.com` Widget gets `spec.replicas` pods.
+//! The [`WorkloadModel`] of the workload determines the behavior of its pods. A pod is `Pending` during the image pull,
+//! then `Running`, and ready after its startup. It may crash or become unready. A surplus pod gets a
+//! `deletionTimestamp` and is removed after its grace period. The status of every workload reflects its pods.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -36,29 +35,26 @@
 //! # });
 //! ```
 //!
-//! Nothing polls. [`Workloads::run`] sleeps until a pod is due or the cluster changes, and processes only the
-//! changes, in a fixed order, so that equal inputs and equal seeds produce equal pods with equal names.
-//! Durations use tokio's clock. Times of day come from the cluster's [`Clock`](clock::Clock). Virtual time
-//! advances both clocks. A conflicting write is retried later.
+//! [`Workloads::run`] sleeps until a pod is due or the cluster changes. It processes only the changes, in a fixed
+//! order. Therefore equal inputs and equal seeds produce equal pods with equal names. Durations use tokio's clock, and
+//! times of day come from the cluster's [`Clock`](clock::Clock). Virtual time advances both clocks. A conflicting write
+//! is retried later.
 //!
-//! Rollouts follow the deployment controller: `maxSurge`, `maxUnavailable`, `Recreate`, `minReadySeconds`,
-//! `paused`, the history limit, and proportional scaling during a rollout. StatefulSets update pod by pod, in
-//! order or in parallel, with `partition` and `OnDelete`. Not supported: progress deadlines,
-//! ControllerRevisions (lost pods below the partition are recreated with the new template), adoption of pods
-//! without an owner, Jobs, DaemonSets, node capacity.
+//! Rollouts follow the deployment controller: `maxSurge`, `maxUnavailable`, `Recreate`, `minReadySeconds`, `paused`,
+//! the history limit, and proportional scaling during a rollout. StatefulSets update pod by pod, in order or in
+//! parallel, with `partition` and `OnDelete`. Progress deadlines, adoption of pods without an owner, Jobs, DaemonSets
+//! and the capacity of nodes are not supported. Without ControllerRevisions, a lost pod below the partition is
+//! recreated from the new template.
 //!
 //! # Structure
 //!
-//! `informer_cache` caches the owners and pods (`pod_state`) from a feed of their changes. `deployments` (by
-//! the rules in `rollout`) and `replicas` are the controllers. `kubelet` advances each pod's `pod_lifecycle`.
-//! `status` writes the statuses of owners. `pods` writes the statuses of pods.
+//! `informer_cache` caches the owners and pods (`pod_state`) from a feed of their changes. `rollout` and `replicas` are
+//! the controllers. `kubelet` advances the `pod_lifecycle` of each pod, whose status `pods` computes. `status` computes
+//! the statuses of owners. `model` contains the parameters of workloads.
 
-mod deployments;
-pub(super) mod distribution;
 mod informer_cache;
 mod kubelet;
-mod model;
-mod objects;
+pub(super) mod model;
 mod pod_lifecycle;
 mod pod_state;
 mod pods;
@@ -66,8 +62,7 @@ mod replicas;
 mod rollout;
 mod status;
 
-pub use distribution::Distribution;
-pub use model::{Failure, ImagePull, Span, WorkloadModel};
+pub use model::{Distribution, Failure, ImagePull, Span, WorkloadModel};
 pub use pod_state::Counts;
 pub(super) use pods::{is_active, is_ready};
 
@@ -79,11 +74,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::distribution::Seed;
 use self::informer_cache::InformerCache;
-use self::objects::{restarted, time_after};
+use self::model::Seed;
 use self::pod_state::{Id, Kind};
-use self::pods::Images;
+use self::pods::set;
+use super::object::time_text;
 use super::{Cluster, Status};
 use clock::SharedClock;
 
@@ -95,7 +90,7 @@ const RETRY: Duration = Duration::from_millis(200);
 pub struct Workloads {
     cluster: Cluster,
     clock: SharedClock,
-    /// Start of the run.
+    /// The start of the run.
     origin: Instant,
     state: Mutex<State>,
 }
@@ -107,10 +102,11 @@ struct State {
     seed: Seed,
     /// Models by namespace and name of the workload.
     models: BTreeMap<(String, String), WorkloadModel>,
-    /// Number of pods of each workload that have ever started. Seeds the draws for the next pod.
+    /// The number of pods of each workload that have ever started. It seeds the draws for the next pod.
     ordinals: BTreeMap<(String, String), u64>,
-    images: Images,
-    /// Number of pods ever created. Selects the node of the next pod.
+    /// The time since the start of the run at which each image is available, by node and image.
+    images: BTreeMap<(String, String), Duration>,
+    /// The number of pods ever created. It selects the node of the next pod.
     placed: u32,
     is_warming_up: bool,
 }
@@ -126,11 +122,14 @@ struct TimePoint {
 impl TimePoint {
     /// Returns the time of day at another instant of the run.
     fn time_of(self, at: Duration) -> Timestamp {
-        time_after(self.time, at, self.at)
+        match self.at.checked_sub(at) {
+            Some(ago) => self.time.checked_sub(ago).unwrap_or(self.time),
+            None => self.time.checked_add(at.saturating_sub(self.at)).unwrap_or(self.time),
+        }
     }
 }
 
-/// All work at one instant.
+/// The work of the controllers at one instant.
 struct Pass<'a> {
     cluster: &'a Cluster,
     state: &'a mut State,
@@ -138,15 +137,15 @@ struct Pass<'a> {
 }
 
 impl Workloads {
-    /// Creates the controllers of `cluster` in a run that starts now. The controllers are idle until
-    /// [`run`](Self::run) or [`step`](Self::step).
+    /// Creates the controllers of `cluster` in a run that starts now. The controllers are idle until [`run`](Self::run)
+    /// or [`step`](Self::step).
     pub fn new(cluster: Cluster, clock: SharedClock) -> Self {
         let state = State {
             cache: InformerCache::open(&cluster, false),
             seed: Seed::new(0),
             models: BTreeMap::new(),
             ordinals: BTreeMap::new(),
-            images: Images::default(),
+            images: BTreeMap::new(),
             placed: 0,
             is_warming_up: false,
         };
@@ -160,14 +159,14 @@ impl Workloads {
         self
     }
 
-    /// Sets the model of one workload's pods. `name` is the name of the user's object, such as a Deployment.
-    /// The model applies to pods that are created later.
+    /// Sets the model of one workload's pods. `name` is the name of the user's object, such as a Deployment. The model
+    /// applies to pods that are created later.
     pub fn set_model(&self, namespace: &str, name: &str, model: WorkloadModel) {
         self.state.lock().models.insert((namespace.to_owned(), name.to_owned()), model);
     }
 
-    /// Completes all pending work as if pulls and startups took no time. Afterwards every workload has its
-    /// pods, which are ready unless they fail.
+    /// Completes all pending work as if image pulls and startups took no time. Afterwards, every workload has its pods,
+    /// which are ready unless they fail.
     pub fn warm_up(&self) {
         self.state.lock().is_warming_up = true;
         self.step();
@@ -208,13 +207,16 @@ impl Workloads {
     /// `resource` has the form of [`Cluster::get`]: `apps/deployments`.
     pub fn restart(&self, resource: &str, namespace: &str, name: &str) -> Result<(), Status> {
         let object = self.cluster.get(resource, namespace, name);
-        let object = object.ok_or_else(|| Status::not_found("", resource, name))?;
-        self.cluster.update(restarted(object, self.clock.now()))
+        let mut object = object.ok_or_else(|| Status::not_found("", resource, name))?;
+        let restarted_at =
+            ["spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt"];
+        set(&mut object, &restarted_at, time_text(self.clock.now()));
+        self.cluster.update(object)
     }
 }
 
 impl Pass<'_> {
-    /// Processes changes and reconciles until no work is left, including the work that its own writes cause.
+    /// Processes changes and reconciles until no work is left. The writes of the controllers also cause work.
     fn run_to_completion(&mut self) {
         if self.state.cache.is_closed() {
             self.state.cache = InformerCache::open(self.cluster, true);
@@ -231,7 +233,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes one step of an owner's controller, or updates the owner's status if there is nothing to change.
+    /// Takes one step of an owner's controller. If nothing changes, updates the status of the owner.
     fn reconcile(&mut self, id: Id) {
         let Some(owner) = self.state.cache.owners.get(&id) else { return };
         let next_available = self.state.cache.next_available(owner, self.now.at);

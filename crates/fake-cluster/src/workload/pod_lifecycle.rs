@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::distribution::Seed;
-use super::model::{Failure, Span, WorkloadModel};
+use super::model::{Failure, Seed, Span, WorkloadModel};
 
 /// The kubelet's first back-off between restarts of a crashing container.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+/// The maximum back-off between restarts.
 const LONGEST_BACK_OFF: Duration = Duration::from_mins(5);
 
 /// The run time of a container after which a crash restarts the back-off from zero.
@@ -36,13 +36,13 @@ pub(super) enum Stage {
 /// The life cycle of one pod: its stage and its future failures.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PodLifecycle {
-    stage: Stage,
+    pub(super) stage: Stage,
     /// The start of the current stage.
     since: Duration,
     /// The last start of the container.
-    started: Duration,
+    pub(super) started: Duration,
     /// The last crash of the container.
-    crashed: Option<Duration>,
+    pub(super) crashed: Option<Duration>,
     /// Whether the scheduler cannot place the pod before the end of [`Stage::Pulling`].
     is_unschedulable: bool,
     /// The time from the container's start until it is ready. `None` if it never becomes ready.
@@ -51,13 +51,13 @@ pub(super) struct PodLifecycle {
     crashes: Vec<(Span, Duration)>,
     /// The periods in which the readiness probe fails.
     unready: Vec<Span>,
-    restarts: u32,
-    /// Number of crashes that count for the back-off.
+    pub(super) restarts: u32,
+    /// The number of crashes that count for the back-off.
     recent_crashes: u32,
 }
 
 impl PodLifecycle {
-    /// Creates the life cycle of a pod created at `now` with an image available at `image_at`.
+    /// Creates the life cycle of a pod that is created at `now` and whose image is available at `image_at`.
     pub(super) fn new(model: &WorkloadModel, seed: Seed, now: Duration, image_at: Duration) -> Self {
         let mut lifecycle = Self::always_ready(now);
         lifecycle.start_up = Some(model.start_up.draw(seed.for_name("start-up")));
@@ -98,7 +98,7 @@ impl PodLifecycle {
         }
     }
 
-    /// Creates a life cycle with the failures of a model but without the first pull and startup.
+    /// Creates a life cycle with the failures of a model, but without the first image pull and startup.
     pub(super) fn warm(model: &WorkloadModel, seed: Seed, now: Duration) -> Self {
         let mut lifecycle = Self::new(model, seed, now, now);
         (lifecycle.stage, lifecycle.since) = (Stage::Ready, now);
@@ -106,27 +106,9 @@ impl PodLifecycle {
         lifecycle
     }
 
-    pub(super) fn stage(&self) -> Stage {
-        self.stage
-    }
-
     /// Returns whether the pod waits for a node.
     pub(super) fn waits_for_node(&self) -> bool {
         self.is_unschedulable && matches!(self.stage, Stage::Pulling { .. })
-    }
-
-    /// Returns the last start of the container.
-    pub(super) fn started(&self) -> Duration {
-        self.started
-    }
-
-    /// Returns the last crash of the container.
-    pub(super) fn crashed(&self) -> Option<Duration> {
-        self.crashed
-    }
-
-    pub(super) fn restarts(&self) -> u32 {
-        self.restarts
     }
 
     /// Returns the end of the current stage, if any.
@@ -212,7 +194,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{PodLifecycle, Stage};
-    use crate::workload::distribution::Seed;
+    use crate::workload::model::Seed;
     use crate::workload::{Failure, Span, WorkloadModel};
 
     const fn secs(seconds: u64) -> Duration {
@@ -223,10 +205,10 @@ mod tests {
     fn stages(failures: Vec<Failure>, pull: u64, until: u64) -> Vec<(u64, &'static str)> {
         let model = WorkloadModel { start_up: secs(3).into(), failures, ..WorkloadModel::default() };
         let mut lifecycle = PodLifecycle::new(&model, Seed::new(1), secs(0), secs(pull));
-        let mut story = vec![(0, name(lifecycle.stage()))];
+        let mut story = vec![(0, name(lifecycle.stage))];
         while let Some(due) = lifecycle.due().filter(|due| *due <= secs(until)) {
             lifecycle.advance(due);
-            story.push((due.as_secs(), name(lifecycle.stage())));
+            story.push((due.as_secs(), name(lifecycle.stage)));
         }
         story
     }
@@ -270,7 +252,7 @@ mod tests {
     #[test]
     fn first_restart_after_a_crash_loop_succeeds() {
         let story = stages(vec![crash_loop(10, 50, 1)], 0, 10_000);
-        // Crashes at 10, 11, 22 and 43. The container that restarts at 83 does not crash.
+        // The container crashes at 10, 11, 22 and 43 s. After its restart at 83 s, it does not crash.
         assert_eq!(story[story.len() - 2..], [(83, "starting"), (86, "ready")]);
     }
 
@@ -332,7 +314,7 @@ mod tests {
             stepped.advance(secs(second));
         }
         single.advance(secs(99));
-        assert_eq!((single.stage(), single.restarts()), (Stage::Ready, 4));
+        assert_eq!((single.stage, single.restarts), (Stage::Ready, 4));
         assert_eq!(single, stepped);
     }
 }

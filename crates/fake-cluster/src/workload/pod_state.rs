@@ -1,4 +1,4 @@
-//! The cached records of owners and pods.
+//! The cached state of owners and pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::objects::is_terminating;
 use super::pod_lifecycle::PodLifecycle;
+use super::pods::is_terminating;
 use crate::object::text;
 use crate::store::StoredObject;
 
-/// A number in the order of the objects' first appearance.
+/// The number of an object, in the order in which the cache first received the objects.
 pub(super) type Id = u64;
 
 /// The kinds of objects that own pods or ReplicaSets, in the order of their reconciliation.
@@ -48,17 +48,17 @@ pub(super) struct Owner {
     pub(super) parent: Option<Id>,
     /// `spec.replicas`. Zero for a terminating owner.
     pub(super) wanted: usize,
-    /// Hash of the pod template: a ReplicaSet's label, or the hash of the current template.
+    /// The hash of the pod template. For a ReplicaSet, the value of its label.
     pub(super) hash: String,
-    /// Time that a pod must be ready to be available.
+    /// The time for which a pod must be ready to be available.
     pub(super) min_ready: Duration,
     /// The pods that the owner controls, the oldest first.
     pub(super) pods: BTreeSet<Id>,
     /// The ReplicaSets that the owner controls, the oldest first.
     pub(super) sets: BTreeSet<Id>,
-    /// Number of pods ever created. Determines the names of pods.
+    /// The number of pods ever created. It determines the names of pods.
     pub(super) created: u64,
-    /// The Deployment's replicas and maximum pods at the last resize of this ReplicaSet.
+    /// The replicas and the maximum pods of the Deployment at the last resize of this ReplicaSet.
     pub(super) sized_for: Option<(i64, i64)>,
     pub(super) generation: Option<i64>,
     /// The next scheduled reconciliation.
@@ -74,20 +74,19 @@ pub(super) struct Pod {
     pub(super) phase: PodPhase,
     /// The time since which the pod is ready.
     pub(super) ready_since: Option<Duration>,
-    /// The life cycle on its node. `None` before the pod starts, and for pods with a status that another
-    /// client writes.
+    /// The life cycle of the pod on its node. `None` before the pod starts, and if another client writes the status.
     pub(super) lifecycle: Option<PodLifecycle>,
     /// Whether the last status write failed.
     pub(super) has_unwritten_status: bool,
-    /// The grace period of its termination.
+    /// The grace period of the termination.
     pub(super) grace: Duration,
-    /// The time of its removal.
+    /// The time of the removal. `None` until the termination is processed.
     pub(super) removal_at: Option<Duration>,
     /// The next scheduled reconciliation.
     pub(super) due: Option<Duration>,
 }
 
-/// The phase of a pod for its owner.
+/// The phase of a pod from the view of its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodPhase {
     /// The pod has not started.
@@ -110,7 +109,7 @@ impl PodPhase {
         }
     }
 
-    /// Whether the pod counts for its owner.
+    /// Returns whether the pod counts for its owner.
     pub(super) fn is_active(self) -> bool {
         matches!(self, Self::Pending | Self::Running)
     }

@@ -1,24 +1,79 @@
-//! Pod objects: their creation from a template, their names, nodes and addresses, and their status at each stage.
-//! Names resemble Kubernetes' names but are equal in every run.
+//! Pod objects: their creation from a template, their names, nodes and addresses, and their status at each stage. Names
+//! resemble the names in Kubernetes but are equal in every run. The accessors accept objects of any shape.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::TimePoint;
-use super::objects::{is_terminating, namespace, owned_by, set};
 use super::pod_lifecycle::{PodLifecycle, Stage};
-use super::pod_state::Id;
-use crate::object::{at, list, text, time_text};
-use crate::store::letters;
+use crate::object::{at, int, letters, list, map, meta, text, time_text};
 
 /// The label that distinguishes the pods of different templates.
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
 /// The label with the template hash of a StatefulSet's pod.
 pub(super) const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// Returns `metadata.name`, or an empty text.
+pub(super) fn name(object: &Value) -> &str {
+    meta(object, "name")
+}
+
+/// Returns `metadata.namespace`, or an empty text.
+pub(super) fn namespace(object: &Value) -> &str {
+    meta(object, "namespace")
+}
+
+/// Returns `metadata.uid`, or an empty text.
+pub(super) fn uid(object: &Value) -> &str {
+    meta(object, "uid")
+}
+
+/// Sets the field at `path`. Values of other types along the path become objects.
+pub(super) fn set(object: &mut Value, path: &[&str], value: impl Into<Value>) {
+    let mut slot = object;
+    for field in path {
+        slot = map(slot).entry(*field).or_insert(Value::Null);
+    }
+    *slot = value.into();
+}
+
+/// Returns whether `metadata.deletionTimestamp` is set.
+pub(super) fn is_terminating(object: &Value) -> bool {
+    !meta(object, "deletionTimestamp").is_empty()
+}
+
+/// Returns `spec.replicas`. The default is 1, as in the API server.
+pub(super) fn wanted_replicas(object: &Value) -> usize {
+    let replicas = int(object, &["spec", "replicas"]).unwrap_or(1);
+    // The API server refuses negative counts. Here, they are handled as zero.
+    usize::try_from(replicas).unwrap_or(0)
+}
+
+/// Returns the owner reference with `controller: true`, if any.
+pub(super) fn controller(object: &Value) -> Option<&Value> {
+    let owners = list(object, &["metadata", "ownerReferences"]);
+    owners.iter().find(|owner| at(owner, &["controller"]) == Some(&Value::Bool(true)))
+}
+
+/// Returns the owner reference that makes `owner` the controller of another object.
+pub(super) fn owned_by(owner: &Value) -> Value {
+    json!({
+        "apiVersion": text(owner, &["apiVersion"]),
+        "kind": text(owner, &["kind"]),
+        "name": name(owner),
+        "uid": uid(owner),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// Returns a field in whole seconds. Absent and negative values are zero.
+pub(super) fn seconds(object: &Value, path: &[&str]) -> Duration {
+    Duration::from_secs(int(object, path).and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0))
+}
 
 /// Creates a pod of `owner` from `template`.
 pub(super) fn from_template(owner: &Value, template: &Value, pod_name: &str) -> Value {
@@ -36,12 +91,12 @@ pub(super) fn from_template(owner: &Value, template: &Value, pod_name: &str) -> 
     pod
 }
 
-/// Whether a pod counts for its workload, because the pod is not terminating and has not ended.
+/// Returns whether a pod counts for its workload. A terminating or ended pod does not count.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !is_terminating(pod) && !matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
-/// Whether the pod's `Ready` condition is `True`.
+/// Returns whether the pod's `Ready` condition is `True`.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = list(pod, &["status", "conditions"]);
     conditions.iter().any(|it| text(it, &["type"]) == "Ready" && text(it, &["status"]) == "True")
@@ -55,10 +110,10 @@ pub(super) fn announce_end(mut pod: Value, grace: Duration, now: Timestamp) -> V
     pod
 }
 
-/// Returns the status that the kubelet writes at the current stage of `lifecycle`. `number` determines the
-/// pod's address.
-pub(super) fn status(pod: &Value, lifecycle: &PodLifecycle, number: Id, now: TimePoint) -> Value {
-    let stage = lifecycle.stage();
+/// Returns the status that the kubelet writes at the current stage of `lifecycle`. `number` determines the address of
+/// the pod.
+pub(super) fn status(pod: &Value, lifecycle: &PodLifecycle, number: u64, now: TimePoint) -> Value {
+    let stage = lifecycle.stage;
     let is_ready = stage == Stage::Ready;
     let has_image = !matches!(stage, Stage::Pulling { .. });
     let mut scheduled = condition(pod, "PodScheduled", !lifecycle.waits_for_node(), now);
@@ -88,7 +143,7 @@ pub(super) fn status(pod: &Value, lifecycle: &PodLifecycle, number: Id, now: Tim
     status
 }
 
-/// Returns a condition. The previous transition time is kept if the status stays the same.
+/// Returns a condition, with the previous transition time if the status is unchanged.
 fn condition(pod: &Value, kind: &str, met: bool, now: TimePoint) -> Value {
     let status = if met { "True" } else { "False" };
     let conditions = list(pod, &["status", "conditions"]);
@@ -103,7 +158,7 @@ fn condition(pod: &Value, kind: &str, met: bool, now: TimePoint) -> Value {
 }
 
 fn container_status(container: &Value, lifecycle: &PodLifecycle, now: TimePoint) -> Value {
-    let stage = lifecycle.stage();
+    let stage = lifecycle.stage;
     let (container_state, has_started) = match stage {
         Stage::Pulling { .. } => (json!({"waiting": {"reason": "ContainerCreating"}}), false),
         Stage::BackOff { .. } => {
@@ -111,7 +166,7 @@ fn container_status(container: &Value, lifecycle: &PodLifecycle, now: TimePoint)
             (json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}}), false)
         }
         Stage::Starting | Stage::Ready | Stage::Unready => {
-            let started_at = now.time_of(lifecycle.started());
+            let started_at = now.time_of(lifecycle.started);
             (json!({"running": {"startedAt": time_text(started_at)}}), stage != Stage::Starting)
         }
     };
@@ -121,10 +176,10 @@ fn container_status(container: &Value, lifecycle: &PodLifecycle, now: TimePoint)
         "imageID": "",
         "ready": stage == Stage::Ready,
         "started": has_started,
-        "restartCount": lifecycle.restarts(),
+        "restartCount": lifecycle.restarts,
         "state": container_state,
     });
-    if let Some(crashed) = lifecycle.crashed() {
+    if let Some(crashed) = lifecycle.crashed {
         let finished = time_text(now.time_of(crashed));
         let terminated = json!({"exitCode": 1, "reason": "Error", "finishedAt": finished});
         set(&mut status, &["lastState"], json!({"terminated": terminated}));
@@ -132,9 +187,8 @@ fn container_status(container: &Value, lifecycle: &PodLifecycle, now: TimePoint)
     status
 }
 
-/// Returns the hash of a pod template, such as `5d9c7b8f6d`. The hash distinguishes the ReplicaSets of one
-/// Deployment.
-pub(super) fn template_hash(template: &serde_json::Value) -> String {
+/// Returns the hash of a pod template, such as `5d9c7b8f6d`, which distinguishes the ReplicaSets of a Deployment.
+pub(super) fn template_hash(template: &Value) -> String {
     letters(fnv(template.to_string().as_bytes()), 10)
 }
 
@@ -152,6 +206,7 @@ fn fnv(bytes: &[u8]) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
+/// The number of nodes.
 const NODES: u32 = 3;
 
 /// Returns the node of the n-th placed pod.
@@ -168,27 +223,6 @@ pub(super) fn host_address(node: &str) -> String {
 /// Returns the address of a pod by its number.
 pub(super) fn pod_address(number: u64) -> String {
     format!("10.{}.{}.{}", 244 + number / 62_500 % 10, number / 250 % 250, number % 250 + 2)
-}
-
-/// The time at which each image is available on each node.
-#[derive(Debug, Default)]
-pub(super) struct Images {
-    available_at: BTreeMap<(String, String), Duration>,
-}
-
-impl Images {
-    /// Returns the time at which an image is available on a node. The first request starts the pull, with the
-    /// duration from `pull`.
-    pub(super) fn available_at(
-        &mut self,
-        node: &str,
-        image: &str,
-        now: Duration,
-        pull: impl FnOnce() -> Duration,
-    ) -> Duration {
-        let key = (node.to_owned(), image.to_owned());
-        *self.available_at.entry(key).or_insert_with(|| now.saturating_add(pull()))
-    }
 }
 
 #[cfg(test)]

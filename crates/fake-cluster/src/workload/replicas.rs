@@ -1,4 +1,4 @@
-//! The controllers that keep `spec.replicas` pods: interchangeable ones, and the ordered pods of a StatefulSet.
+//! The controllers that keep `spec.replicas` pods: interchangeable pods, and the ordered pods of a StatefulSet.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -6,10 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::informer_cache::InformerCache;
-use super::objects::{name, namespace, set};
-use super::pod_lifecycle::PodLifecycle;
 use super::pod_state::{Id, Kind, Owner, Pod, PodPhase};
-use super::pods::{self, REVISION_LABEL, announce_end, from_template, pod_suffix};
+use super::pods::{self, REVISION_LABEL, announce_end, from_template, name, namespace, pod_suffix, set};
 use super::{Pass, RETRY};
 use crate::object::{at, int, text};
 
@@ -67,15 +65,14 @@ impl Pass<'_> {
     }
 }
 
-/// Returns the deletion order of a pod, as in Kubernetes but without pod deletion costs and nodes: first pods
-/// that have not started, then unready ones, then those with more restarts, then the youngest.
+/// Returns the deletion order of a pod, as in Kubernetes but without deletion costs and nodes. Pods that have not
+/// started are first, then unready pods, then pods with more restarts, then younger pods.
 fn deletion_order(id: Id, pod: &Pod) -> (bool, bool, Reverse<u32>, Reverse<Id>) {
-    let restarts = pod.lifecycle.as_ref().map_or(0, PodLifecycle::restarts);
+    let restarts = pod.lifecycle.as_ref().map_or(0, |lifecycle| lifecycle.restarts);
     (pod.phase != PodPhase::Pending, pod.is_ready(), Reverse(restarts), Reverse(id))
 }
 
-/// Returns `spec.template`. A Widget without a template gets a default container and a label with the
-/// Widget's name.
+/// Returns `spec.template`. A Widget without a template gets a default container and a label with the Widget's name.
 fn template_of(owner: &Owner) -> Value {
     let object: &Arc<Value> = &owner.object;
     match at(object, &["spec", "template"]) {
@@ -87,8 +84,8 @@ fn template_of(owner: &Owner) -> Value {
     }
 }
 
-/// Returns the key of a pod's model: the namespace and name of the user's object. For pods of a Deployment's
-/// ReplicaSets, the user's object is the Deployment.
+/// Returns the key of a pod's model: the namespace and the name of the object that the user created. For a pod of a
+/// Deployment, that is the Deployment and not the ReplicaSet.
 pub(super) fn model_key(owner: &Value, parent: Option<&Value>) -> (String, String) {
     (namespace(owner).to_owned(), name(parent.unwrap_or(owner)).to_owned())
 }
@@ -116,10 +113,10 @@ impl Pass<'_> {
     }
 }
 
-/// Computes the next changes. Pods are created in order, each after all previous pods are ready. Pods are
-/// terminated from the highest ordinal down, each after the removal of the pod above. `podManagementPolicy:
-/// Parallel` skips these waits. Afterwards, pods of an old template are terminated one by one, from the
-/// highest ordinal down to the partition, and recreated.
+/// Computes the next changes of a StatefulSet. Pods are created in order, each when all previous pods are ready. Pods
+/// are terminated from the highest ordinal down, each after the removal of the pod above.
+/// `podManagementPolicy: Parallel` skips these waits. Then pods of a previous template are terminated one by one, from
+/// the highest ordinal down to the partition, and recreated.
 fn actions(cache: &InformerCache, owner: &Owner) -> Vec<Action> {
     let in_order = text(&owner.object, &["spec", "podManagementPolicy"]) != "Parallel";
     let mut pods: Vec<_> =
@@ -135,7 +132,7 @@ fn actions(cache: &InformerCache, owner: &Owner) -> Vec<Action> {
                     return actions;
                 }
             }
-            // A terminating pod still holds its name.
+            // The name of a terminating pod is not free yet.
             Some((.., pod)) if in_order && !is_healthy(pod) => return actions,
             Some(_) => {}
         }

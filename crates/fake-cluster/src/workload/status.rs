@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::deployments::desired_rollout;
-use super::objects::{name, set};
 use super::pod_state::{Counts, Id, Kind, Owner};
+use super::pods::{name, set};
+use super::rollout::desired_rollout;
 use super::{Pass, RETRY, TimePoint};
 use crate::object::{at, list, text, time_text};
+use crate::scale::labels_text;
 
 impl Pass<'_> {
     /// Writes the status of an owner if the status has changed.
@@ -45,13 +46,13 @@ impl Pass<'_> {
         let mut object = Value::clone(&owner.object);
         set(&mut object, &["status"], status);
         if self.cluster.update_status(object).is_err() {
-            // The owner was changed or deleted in the meantime.
+            // Another client has changed or deleted the owner.
             self.state.cache.schedule_owner(id, Some(self.now.at.saturating_add(RETRY)));
         }
     }
 }
 
-/// Builds the common fields of all workloads and adds the nonzero `counts`. Like Go, omits zeros.
+/// Builds a status with the fields that all workloads have, and adds `counts`. Counts of 0 are omitted, as in Go.
 fn status_of<'a>(owner: &Owner, all: Counts, counts: impl IntoIterator<Item = (&'a str, usize)>) -> Value {
     let mut status = Map::new();
     if let Some(generation) = at(&owner.object, &["metadata", "generation"]) {
@@ -98,7 +99,7 @@ fn deployment_status(deployment: &Owner, all: Counts, updated: Counts, now: Time
     status
 }
 
-/// Returns a condition with the previous times that are still valid.
+/// Returns a condition. It keeps the previous times if its status, or its status and reason, are unchanged.
 fn keep_times(
     object: &Value,
     (kind, status, reason, message): (&str, &str, &str, &str),
@@ -127,13 +128,7 @@ fn keep_times(
 fn widget_selector(widget: &Value) -> String {
     match at(widget, &["spec", "selector"]) {
         Some(Value::String(selector)) => selector.clone(),
-        Some(selector) => at(selector, &["matchLabels"])
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-            .collect::<Vec<_>>()
-            .join(","),
+        Some(selector) => labels_text(at(selector, &["matchLabels"]).unwrap_or(&Value::Null)),
         None => match text(widget, &["spec", "template", "metadata", "labels", "app"]) {
             "" => format!("widget={}", name(widget)),
             app => format!("app={app}"),

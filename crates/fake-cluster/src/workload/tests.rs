@@ -4,15 +4,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::objects::{is_terminating, name};
-use super::pods::{is_active, is_ready};
+use super::pods::{is_active, is_ready, is_terminating, name};
 use super::{Counts, Workloads};
 use crate::Cluster;
 use crate::object::text;
 use clock::{Clock, VirtualClock};
 
-mod pod_lifecycle;
-mod rollouts;
+mod changes;
 
 /// A cluster with workload controllers that run in the background, in virtual time.
 struct World {
@@ -52,7 +50,7 @@ impl World {
         self.cluster.get(resource, "shop", workload).expect("object")
     }
 
-    /// Returns the numbers of pending, running but unready, and ready pods, without terminating ones.
+    /// Returns the numbers of pending pods, running but unready pods, and ready pods. Terminating pods are excluded.
     fn phases(&self) -> (usize, usize, usize) {
         let pods = self.pods();
         let count = |phase: &str, ready: bool| {

@@ -1,16 +1,28 @@
 //! The checks of an object before a write, and the fields that the server sets.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::Write;
-use crate::object::{self, meta};
-use crate::registry::ResourceType;
-use crate::status::{FieldError, Status};
-use crate::store::{State, StoredObject};
-use crate::{defaults, hpa};
+use super::object::{self, meta};
+use super::registry::ResourceType;
+use super::status::{FieldError, Status};
+use super::store::{State, StoredObject};
+use super::{hpa, validation};
+
+/// The context of a write.
+#[derive(Debug, Clone)]
+pub(crate) struct Write<'a> {
+    pub(crate) now: Timestamp,
+    /// Whether the write is a dry run (`dryRun=All`), which performs all steps except storing the object.
+    pub(crate) dry_run: bool,
+    /// The manager in `managedFields`. `None` for writes from within the process.
+    pub(crate) manager: Option<&'a str>,
+    /// The subresource: `status`, `scale`, or empty.
+    pub(crate) subresource: &'static str,
+}
 
 /// Checks `apiVersion` and `kind` against the path, and sets both fields.
-pub(super) fn identify(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn identify(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
     let (kind, version) = (object::text(object, &["kind"]), object::text(object, &["apiVersion"]));
     let expected = ty.api_version();
     if !kind.is_empty() && kind != ty.kind {
@@ -32,7 +44,7 @@ pub(super) fn identify(ty: &ResourceType, object: &mut Value) -> Result<(), Stat
     Ok(())
 }
 
-pub(super) fn check_namespace(ty: &ResourceType, namespace: &str, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn check_namespace(ty: &ResourceType, namespace: &str, object: &mut Value) -> Result<(), Status> {
     let sent = meta(object, "namespace");
     if !ty.namespaced {
         object::section(object, "metadata").remove("namespace");
@@ -47,8 +59,8 @@ pub(super) fn check_namespace(ty: &ResourceType, namespace: &str, object: &mut V
     Ok(())
 }
 
-/// Requires an existing namespace that is not terminating.
-pub(super) fn check_open(
+/// Checks that the namespace exists and is not terminating.
+pub(crate) fn check_open(
     state: &State,
     ty: &ResourceType,
     namespace: &str,
@@ -71,7 +83,7 @@ pub(super) fn check_open(
     Ok(())
 }
 
-pub(super) fn check_name(name: &str, object: &Value) -> Result<(), Status> {
+pub(crate) fn check_name(name: &str, object: &Value) -> Result<(), Status> {
     let sent = meta(object, "name");
     if sent == name {
         return Ok(());
@@ -81,7 +93,7 @@ pub(super) fn check_name(name: &str, object: &Value) -> Result<(), Status> {
     )))
 }
 
-pub(super) fn check_version(ty: &ResourceType, stored: &StoredObject, object: &Value) -> Result<(), Status> {
+pub(crate) fn check_version(ty: &ResourceType, stored: &StoredObject, object: &Value) -> Result<(), Status> {
     let name = stored.name();
     let uid = meta(object, "uid");
     if !uid.is_empty() && uid != &*stored.uid {
@@ -106,8 +118,8 @@ pub(super) fn check_version(ty: &ResourceType, stored: &StoredObject, object: &V
     }
 }
 
-/// Metadata that clients cannot change.
-pub(super) const SYSTEM_FIELDS: [&str; 10] = [
+/// The metadata fields that clients cannot change.
+pub(crate) const SYSTEM_FIELDS: [&str; 10] = [
     "namespace",
     "name",
     "generateName",
@@ -120,7 +132,7 @@ pub(super) const SYSTEM_FIELDS: [&str; 10] = [
     "managedFields",
 ];
 
-pub(super) fn keep_system_fields(object: &mut Value, old: &Value) {
+pub(crate) fn keep_system_fields(object: &mut Value, old: &Value) {
     let metadata = object::section(object, "metadata");
     metadata.remove("selfLink");
     for key in SYSTEM_FIELDS {
@@ -129,7 +141,7 @@ pub(super) fn keep_system_fields(object: &mut Value, old: &Value) {
 }
 
 /// Takes the metadata out of an object, without the system fields.
-pub(super) fn taken_metadata(object: &mut Value) -> Value {
+pub(crate) fn taken_metadata(object: &mut Value) -> Value {
     let metadata = object::section(object, "metadata");
     metadata.remove("selfLink");
     for key in SYSTEM_FIELDS {
@@ -140,7 +152,7 @@ pub(super) fn taken_metadata(object: &mut Value) -> Value {
 }
 
 /// Normalizes an object and sets its defaults, as its type requires.
-pub(super) fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
     drop_empty_metadata(object);
     if ty.custom {
         return Ok(());
@@ -151,7 +163,7 @@ pub(super) fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Statu
         hpa::apply_defaults(object);
         hpa::complete_status(object);
     } else {
-        defaults::apply(ty, object);
+        validation::apply_defaults(ty, object);
     }
     Ok(())
 }
@@ -165,9 +177,9 @@ fn drop_empty_metadata(object: &mut Value) {
     });
 }
 
-/// Whether two objects are equal in the parts whose changes the generation counts: the spec, or all except
-/// metadata and status for custom resources.
-pub(super) fn have_same_desired_state(ty: &ResourceType, one: &Value, other: &Value) -> bool {
+/// Returns whether two objects are equal in the part whose changes `metadata.generation` counts. The part is the spec.
+/// For custom resources, it is everything except the metadata and the status.
+pub(crate) fn have_same_desired_state(ty: &ResourceType, one: &Value, other: &Value) -> bool {
     if !ty.custom {
         return one.get("spec").unwrap_or(&Value::Null) == other.get("spec").unwrap_or(&Value::Null);
     }
@@ -180,8 +192,8 @@ pub(super) fn have_same_desired_state(ty: &ResourceType, one: &Value, other: &Va
     one == other
 }
 
-/// Adds a short `managedFields` record: manager, subresource and time, without the fields.
-pub(super) fn record_manager(ty: &ResourceType, object: &mut Value, write: &Write<'_>) {
+/// Adds or updates the entry of a manager in `managedFields`, without the managed fields.
+pub(crate) fn record_manager(ty: &ResourceType, object: &mut Value, write: &Write<'_>) {
     let Some(manager) = write.manager else { return };
     let metadata = object::section(object, "metadata");
     let slot = metadata.entry("managedFields").or_insert_with(|| json!([]));

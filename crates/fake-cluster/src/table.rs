@@ -1,10 +1,9 @@
 //! The tables that `kubectl get` prints, with the columns of Kubernetes (`pkg/printers/internalversion`).
 
-mod hpa;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::hpa;
 use super::object::{at, int, list, meta, partial, text};
 use super::registry::ResourceType;
 use super::scale::{labels_text, selector_text};
@@ -50,7 +49,7 @@ fn wide(name: &'static str, value: impl Into<Value>) -> Cell {
     Cell { wide: true, ..cell(name, value) }
 }
 
-/// Returns the cells of one object. An absent object also has all columns.
+/// Returns the cells of one object. A null object also has a cell for each column.
 fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Cell> {
     let name = cell("Name", meta(object, "name"));
     let age = cell("Age", age_since(meta(object, "creationTimestamp"), now));
@@ -63,7 +62,7 @@ fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Cell> {
     let selector = || at(object, &["spec", "selector"]).map(selector_text).unwrap_or_default();
     let labels = || at(object, &["spec", "selector"]).map_or_else(|| "<none>".to_owned(), labels_text);
     match ty.kind {
-        "HorizontalPodAutoscaler" => hpa::cells(object, name, age),
+        "HorizontalPodAutoscaler" => hpa_cells(object, name, age),
         "Pod" => pod_cells(object, now, name, age),
         "Deployment" => vec![
             name,
@@ -117,6 +116,21 @@ fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Cell> {
         }
         _ => vec![name, age],
     }
+}
+
+/// Returns the cells of one HPA.
+fn hpa_cells(hpa: &Value, name: Cell, age: Cell) -> Vec<Cell> {
+    let target = |key: &str| text(hpa, &["spec", "scaleTargetRef", key]);
+    let min = int(hpa, &["spec", "minReplicas"]).map_or_else(|| "<unset>".to_owned(), |min| min.to_string());
+    vec![
+        name,
+        cell("Reference", format!("{}/{}", target("kind"), target("name"))),
+        cell("Targets", hpa::targets(hpa)),
+        cell("MinPods", min),
+        cell("MaxPods", int(hpa, &["spec", "maxReplicas"]).unwrap_or(0)),
+        cell("Replicas", int(hpa, &["status", "currentReplicas"]).unwrap_or(0)),
+        age,
+    ]
 }
 
 fn event_cells(event: &Value, now: Timestamp) -> Vec<Cell> {
@@ -196,9 +210,7 @@ pub(crate) fn table<'a>(
     })
 }
 
-/// Returns the time since a timestamp, or `<unknown>` if it is absent.
-///
-/// `kubectl` prints ages with two or three significant figures.
+/// Returns the time since a timestamp, or `<unknown>` if the timestamp is absent or invalid.
 fn age_since(timestamp: &str, now: Timestamp) -> String {
     let Ok(then) = timestamp.parse::<Timestamp>() else { return "<unknown>".to_owned() };
     human_duration(now.duration_since(then).as_secs())
@@ -267,7 +279,7 @@ fn pod_cells(pod: &Value, now: Timestamp, name: Cell, age: Cell) -> Vec<Cell> {
     ]
 }
 
-/// Returns the column `Status`: the phase, or a more specific reason.
+/// Returns the text of the column `Status`: the phase, or a more specific reason.
 fn pod_reason(pod: &Value, statuses: &[Value]) -> String {
     let phase = text(pod, &["status", "phase"]);
     if at(pod, &["metadata", "deletionTimestamp"]).is_some() && !matches!(phase, "Succeeded" | "Failed") {

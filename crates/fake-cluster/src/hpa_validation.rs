@@ -3,17 +3,17 @@
 use autoscaling::selector::faults_of_key;
 use serde_json::Value;
 
-use super::{is_negative, is_positive};
+use crate::hpa::sign;
 use crate::object::{at, int, list, text};
 use crate::status::{Causes as _, FieldError};
-use crate::validation::{is_dns_label, path_segment};
+use crate::validation::{dns_label_problems, path_segment_problems};
 
 /// The maximum period of a rate policy, in seconds.
 const MAX_PERIOD: i64 = 1800;
 /// The maximum stabilization window, in seconds.
 const MAX_WINDOW: i64 = 3600;
 
-/// The sources of a metric in the order in which Kubernetes checks them: field and type.
+/// The field and the type of each metric source, in the order in which Kubernetes checks them.
 const SOURCES: [(&str, &str); 5] = [
     ("object", "Object"),
     ("external", "External"),
@@ -22,14 +22,14 @@ const SOURCES: [(&str, &str); 5] = [
     ("containerResource", "ContainerResource"),
 ];
 
-/// The validation rule of an apiVersion in a reference.
+/// The validation rule for the `apiVersion` of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ApiVersion {
     /// The apiVersion must contain a group.
     WithGroup,
     /// The apiVersion must have valid syntax.
     Any,
-    /// The apiVersion is not validated, because the update keeps it.
+    /// The apiVersion is not validated, because the stored value is already accepted.
     Kept,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn spec(hpa: &Value, old: Option<&Value>) -> Vec<FieldError> {
             scaling_rules(rules, &format!("spec.behavior.{direction}"), &mut causes);
         }
     }
-    // In 1.37, declarative validation reports the errors of these two fields after all others.
+    // In 1.37, declarative validation reports the errors of `minReplicas` and `maxReplicas` after all others.
     if let Some(min) = min.filter(|min| *min < 0) {
         causes.invalid("spec.minReplicas", min, "must be greater than or equal to 0");
     }
@@ -124,7 +124,7 @@ fn reference(reference: &Value, path: &str, rule: ApiVersion, causes: &mut Vec<F
     }
 }
 
-/// Checks a required text that must be a valid path segment.
+/// Checks the field `key`, which must be a valid path segment.
 fn named(object: &Value, path: &str, key: &str, detail: &str, causes: &mut Vec<FieldError>) {
     let name = text(object, &[key]);
     let field = format!("{path}.{key}");
@@ -132,7 +132,7 @@ fn named(object: &Value, path: &str, key: &str, detail: &str, causes: &mut Vec<F
         causes.required(field, detail);
         return;
     }
-    for problem in path_segment(name) {
+    for problem in path_segment_problems(name) {
         causes.invalid(field.clone(), name, &problem);
     }
 }
@@ -244,7 +244,7 @@ fn resource_source(field: &str, source: &Value, path: &str, causes: &mut Vec<Fie
         if container.is_empty() {
             causes.required(format!("{path}.container"), "must specify a container");
         }
-        for problem in is_dns_label(container).into_iter().filter(|_| !container.is_empty()) {
+        for problem in dns_label_problems(container).into_iter().filter(|_| !container.is_empty()) {
             causes.invalid(format!("{path}.container"), container, &problem);
         }
     }
@@ -277,7 +277,7 @@ fn metric_target(source: &Value, path: &str, causes: &mut Vec<FieldError>) {
         causes.invalid(format!("{path}.type"), kind, detail);
     }
     for key in ["value", "averageValue"] {
-        if let Some(value) = at(target, &[key]).filter(|value| !is_positive(value)) {
+        if let Some(value) = at(target, &[key]).filter(|value| !sign(value).is_gt()) {
             causes.invalid(format!("{path}.{key}"), value.clone(), "must be positive");
         }
     }
@@ -310,7 +310,7 @@ fn scaling_rules(rules: &Value, path: &str, causes: &mut Vec<FieldError>) {
     for (index, policy) in policies.iter().enumerate() {
         scaling_policy(policy, &format!("{path}.policies[{index}]"), causes);
     }
-    if let Some(tolerance) = at(rules, &["tolerance"]).filter(|tolerance| is_negative(tolerance)) {
+    if let Some(tolerance) = at(rules, &["tolerance"]).filter(|tolerance| sign(tolerance).is_lt()) {
         let detail = "must be greater than or equal to 0";
         causes.invalid(format!("{path}.tolerance"), tolerance.clone(), detail);
     }

@@ -13,19 +13,20 @@ use crate::registry::ResourceType;
 #[derive(Debug)]
 pub(crate) struct StoredObject {
     pub(crate) ty: &'static ResourceType,
-    pub(super) key: Key,
+    pub(crate) key: Key,
     pub(crate) uid: Box<str>,
     pub(crate) resource_version: u64,
     labels: Box<[(Box<str>, Box<str>)]>,
-    pub(super) owners: Box<[Box<str>]>,
+    pub(crate) owners: Box<[Box<str>]>,
     /// The object's JSON without `apiVersion` and `kind`.
     text: Bytes,
-    /// Spans of `metadata` and `status` in the text.
+    /// The position of `metadata` in the text.
     metadata: Span,
+    /// The position of `status` in the text.
     status: Span,
 }
 
-/// Span of a value in a text. Empty if the value is absent.
+/// The position of a value in a text. Empty if the value is absent.
 #[derive(Debug, Clone, Copy, Default)]
 struct Span {
     start: u32,
@@ -59,7 +60,7 @@ impl Key {
 }
 
 impl StoredObject {
-    pub(super) fn new(ty: &'static ResourceType, mut object: Value) -> Self {
+    pub(crate) fn new(ty: &'static ResourceType, mut object: Value) -> Self {
         let fields = object::map(&mut object);
         fields.remove("apiVersion");
         fields.remove("kind");
@@ -81,8 +82,8 @@ impl StoredObject {
         Self::from_text(ty, &object, text, metadata, status)
     }
 
-    /// Builds the version from the given metadata and the JSON texts of spec and status, which are stored unchanged.
-    pub(super) fn from_parts(ty: &'static ResourceType, object: &Value, spec: &str, status: &[u8]) -> Self {
+    /// Builds an object from its metadata and the JSON texts of its spec and status.
+    pub(crate) fn from_parts(ty: &'static ResourceType, object: &Value, spec: &str, status: &[u8]) -> Self {
         let mut text = Vec::with_capacity(spec.len() + status.len() + 1024);
         text.extend_from_slice(b"{\"metadata\":");
         let start = text.len();
@@ -101,7 +102,7 @@ impl StoredObject {
         Self::from_text(ty, object, text, metadata, status_span)
     }
 
-    /// Builds the version from its text. The other fields come from the object's metadata.
+    /// Builds an object from its text. The other fields come from the metadata in `object`.
     fn from_text(
         ty: &'static ResourceType,
         object: &Value,
@@ -124,7 +125,7 @@ impl StoredObject {
                 .iter()
                 .map(|owner| object::text(owner, &["uid"]).into())
                 .collect(),
-            // A growing buffer has spare capacity, which boxing the text frees.
+            // Boxing the text frees the spare capacity of the buffer.
             text: Bytes::from(text.into_boxed_slice()),
             metadata,
             status,
@@ -167,17 +168,17 @@ impl StoredObject {
         serde_json::from_slice(text).unwrap_or_default()
     }
 
-    /// Returns the text of `status`, which is empty without a status.
+    /// Returns the JSON text of `status`. Empty if the object has no status.
     pub(crate) fn status_text(&self) -> &[u8] {
         self.text.get(self.status.range()).unwrap_or_default()
     }
 
-    /// Returns this object with the metadata and the status of `changed`. The other text is copied unchanged.
-    pub(super) fn with_status(&self, mut changed: Value) -> Self {
+    /// Returns this object with the metadata and the status of `changed`. Copies the other text unchanged.
+    pub(crate) fn with_status(&self, mut changed: Value) -> Self {
         let (metadata, status) = (self.metadata.range(), self.status.range());
         let around = (self.text.get(..metadata.start), self.text.get(metadata.end..status.start));
         let ((Some(before), Some(between)), Some(new)) = (around, changed.get("status")) else {
-            // One of the versions has no status.
+            // The status is absent before or after the change.
             let mut object = self.value();
             for key in ["metadata", "status"] {
                 object::put(object::map(&mut object), key, changed.get_mut(key).map(Value::take));
@@ -201,8 +202,8 @@ impl StoredObject {
         self.text.len() + 128
     }
 
-    /// Decodes the fields of a projection, without `apiVersion` and `kind`. Returns the default if the object
-    /// has another shape.
+    /// Decodes the object into a type with some of its fields. `apiVersion` and `kind` are absent. Returns the default
+    /// if the object has another shape.
     pub(crate) fn read<'a, T: Deserialize<'a> + Default>(&'a self) -> T {
         serde_json::from_slice(&self.text).unwrap_or_default()
     }

@@ -1,22 +1,136 @@
-//! Metrics that the caller sets, in the form of the conformance recordings.
+//! Backends of the three metrics APIs of a [`Cluster`].
+//!
+//! A cluster calls its [`MetricsBackend`]. [`StaticMetrics`] returns responses that the caller sets in the form of the
+//! conformance recordings. [`LoadMetrics`](super::load::LoadMetrics) follows a load model.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 
-use autoscaling::selector::Selector;
+pub use autoscaling::query::Api as MetricsApi;
+use autoscaling::selector::{Labels, Selector, SelectorError};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{ObjectLabels, bad_selector, external_list, metric_not_found, pod_metrics_list, value_list};
-use crate::object::{at, int, list, meta, text};
-use crate::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest, Status};
+use super::object::{at, int, list, meta, text};
+use super::{Cluster, Status};
+
+/// The labels in a JSON object of strings. Any other value, `null` included, has no labels.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectLabels<'a>(pub &'a Value);
+
+impl<'a> ObjectLabels<'a> {
+    /// Returns the labels of a Kubernetes object: `metadata.labels`.
+    pub fn from_object(object: &'a Value) -> Self {
+        Self::at(object, &["metadata", "labels"])
+    }
+
+    /// Returns the labels at a path of field names.
+    pub fn at(object: &'a Value, path: &[&str]) -> Self {
+        Self(at(object, path).unwrap_or(&Value::Null))
+    }
+}
+
+impl Labels for ObjectLabels<'_> {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(Value::as_str)
+    }
+}
+
+/// Builds a MetricValueList. `items` have the form of v1beta2, and are converted if `version` is v1beta1.
+fn value_list(version: &str, mut items: Vec<Value>) -> MetricsReply {
+    if version == "v1beta1" {
+        for item in &mut items {
+            to_v1beta1(item);
+        }
+    }
+    list_of("MetricValueList", "custom.metrics.k8s.io", version, items)
+}
+
+/// Returns a metrics adapter's error for a missing metric. `resource` is `resource[.group]`.
+pub(super) fn metric_not_found(metric: &str, resource: &str, object: &str) -> MetricsReply {
+    let message = format!("the server could not find the metric {metric} for {resource} {object}");
+    MetricsReply::Status(Status::new(404, "NotFound", message))
+}
+
+/// Returns the error for an invalid selector.
+pub(super) fn bad_selector(error: &SelectorError) -> MetricsReply {
+    MetricsReply::Status(Status::new(400, "BadRequest", error.to_string()))
+}
+
+fn list_of(kind: &str, group: &str, version: &str, items: Vec<Value>) -> MetricsReply {
+    MetricsReply::Json(json!({
+        "kind": kind,
+        "apiVersion": format!("{group}/{version}"),
+        "metadata": {},
+        "items": items,
+    }))
+}
+
+fn to_v1beta1(item: &mut Value) {
+    let Some(fields) = item.as_object_mut() else {
+        return;
+    };
+    if let Some(mut metric) = fields.remove("metric") {
+        fields.insert("metricName".to_owned(), metric.get_mut("name").map_or(Value::Null, Value::take));
+        fields.insert("selector".to_owned(), metric.get_mut("selector").map_or(Value::Null, Value::take));
+    }
+    if let Some(window) = fields.remove("windowSeconds") {
+        fields.insert("window".to_owned(), window);
+    }
+}
+
+/// A GET request to a metrics group.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricsRequest<'a> {
+    /// The cluster that received the request, as the source of pods and their labels.
+    pub cluster: &'a Cluster,
+    /// The metrics group.
+    pub api: MetricsApi,
+    /// The version in the path, such as `v1beta2`.
+    pub version: &'a str,
+    /// The namespace in the path; empty if the path has none.
+    pub namespace: &'a str,
+    /// The decoded segments after `namespaces/{ns}`, or after the version without a namespace.
+    pub path: &'a [String],
+    /// The query parameter `labelSelector`; empty if absent.
+    pub label_selector: &'a str,
+    /// The query parameter `metricLabelSelector`; empty if absent.
+    pub metric_label_selector: &'a str,
+}
+
+/// The response of a backend.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MetricsReply {
+    /// 200 with an object.
+    Json(Value),
+    /// 200 with an object that is already JSON text.
+    Encoded(Bytes),
+    /// A failure as `metav1.Status`.
+    Status(Status),
+    /// Plain text, such as from a broken adapter or a proxy in front of it.
+    Text {
+        /// HTTP status code.
+        code: u16,
+        /// The body.
+        body: String,
+    },
+    /// The API is not installed: 404 `404 page not found`, as text.
+    Absent,
+}
+
+/// A backend of the metrics groups.
+pub trait MetricsBackend: Debug + Send + Sync {
+    /// Returns the response to one request. The caller holds no lock, so the backend may read the cluster.
+    fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply;
+}
 
 /// A backend that returns the configured metrics, filtered as a real adapter filters them.
 ///
 /// The three parts have the form of a recording's world (`tests/conformance/README.md`): `resourceMetrics` is
-/// `{"items": [...]}`, `{"fault": {...}}`, or absent. `customMetrics` and `externalMetrics` are maps from
-/// metric names to values of the same form. A fault is `code` and either `text` (returned as text/plain) or
-/// `reason` and `message` (returned as a Status). Initially the resource metrics API is absent, and the other
-/// two have no metrics.
+/// `{"items": [...]}`, `{"fault": {...}}`, or absent. `customMetrics` and `externalMetrics` are maps from metric names
+/// to values of the same form. A fault is `code` and either `text` (returned as text/plain) or `reason` and `message`
+/// (returned as a Status). Initially the resource metrics API is absent, and the other two have no metrics.
 #[derive(Debug, Default)]
 pub struct StaticMetrics {
     world: Mutex<World>,
@@ -82,7 +196,9 @@ impl World {
             .filter(|item| selector.matches(&ObjectLabels::from_object(item)))
             .cloned();
         match request.path {
-            [pods] if pods == "pods" => pod_metrics_list(request.version, found.collect()),
+            [pods] if pods == "pods" => {
+                list_of("PodMetricsList", "metrics.k8s.io", request.version, found.collect())
+            }
             [pods, name] if pods == "pods" => found
                 .find(|item| meta(item, "name") == name)
                 .map_or_else(|| pod_not_found(request.namespace, name), |item| single(request.version, item)),
@@ -132,7 +248,7 @@ impl World {
             .filter(|item| selector.matches(&ObjectLabels::at(item, &["metricLabels"])))
             .cloned()
             .collect();
-        external_list(request.version, found)
+        list_of("ExternalMetricValueList", "external.metrics.k8s.io", request.version, found)
     }
 }
 
@@ -147,8 +263,8 @@ pub(crate) struct CustomMetricQuery<'a> {
 }
 
 impl<'a> CustomMetricQuery<'a> {
-    /// Parses a path. `metrics/{metric}` refers to the namespace itself. `{resource[.group]}/{name}/{metric}`
-    /// refers to an object in the namespace.
+    /// Parses a path. `metrics/{metric}` refers to the namespace itself. `{resource[.group]}/{name}/{metric}` refers to
+    /// an object in the namespace.
     pub(crate) fn read(namespace: &'a str, path: &'a [String]) -> Option<Self> {
         match path {
             [metrics, metric] if metrics == "metrics" => {
@@ -163,8 +279,8 @@ impl<'a> CustomMetricQuery<'a> {
         self.resource == "pods" && self.object == "*"
     }
 
-    /// Whether an item's `describedObject` matches the query. `pods` contains the names of the selected pods
-    /// for a query of `pods/*`.
+    /// Returns whether an item's `describedObject` matches the query. For a query of `pods/*`, `pods` contains the
+    /// names of the selected pods.
     fn describes(&self, item: &Value, pods: Option<&BTreeSet<String>>) -> bool {
         let described = at(item, &["describedObject"]).unwrap_or(&Value::Null);
         let name = text(described, &["name"]);
@@ -177,12 +293,12 @@ impl<'a> CustomMetricQuery<'a> {
             && self.is_in_namespace(described)
     }
 
-    /// Whether the query includes an object named `name`.
+    /// Returns whether the query includes an object named `name`.
     pub(crate) fn matches_name(&self, name: &str) -> bool {
         self.object == "*" || self.object == name
     }
 
-    /// Whether the query includes objects of `kind`. If `version` is empty, only the kind is compared.
+    /// Returns whether the query includes objects of `kind`. If `version` is empty, only the kind is compared.
     pub(crate) fn matches_kind(&self, version: &str, kind: &str) -> bool {
         let (resource, group) = self.resource.split_once('.').unwrap_or((self.resource, ""));
         (version.is_empty() || group_of(version) == group) && resource_of(kind) == resource
@@ -194,7 +310,7 @@ impl<'a> CustomMetricQuery<'a> {
     }
 }
 
-/// Returns the resource of a kind by Kubernetes' plural rule (`UnsafeGuessKindToResource`).
+/// Returns the resource of a kind by the plural rule of Kubernetes (`UnsafeGuessKindToResource`).
 fn resource_of(kind: &str) -> String {
     let singular = kind.to_lowercase();
     if singular.ends_with('s') {
@@ -219,8 +335,8 @@ fn matching_pods(cluster: &Cluster, namespace: &str, selector: &Selector) -> BTr
         .collect()
 }
 
-/// Whether the item's series has labels that match the selector. Only the empty selector matches an item
-/// without labels, even if the selector requires only the absence of a label.
+/// Returns whether the labels of the item's series match the selector. An item without labels matches only the empty
+/// selector, and no selector that requires the absence of a label.
 fn is_series(item: &Value, selector: &Selector) -> bool {
     match at(item, &["metric", "selector"]) {
         None => selector.is_empty(),

@@ -236,8 +236,7 @@ fn metric_selector_matches_the_labels_of_the_series() {
     assert_eq!(send("verb=GET"), ["1"]);
     assert_eq!(send("verb in (GET,PUT),code"), ["2"]);
     assert_eq!(send(""), ["1", "2", "3", "4"]);
-    // Only the empty selector matches a series without a selector. A series with an empty selector has no
-    // labels.
+    // Only the empty selector matches a series without a selector. A series with an empty selector has no labels.
     assert_eq!(send("!verb"), ["3"]);
 }
 
