@@ -59,6 +59,7 @@ pub(super) fn bad_selector(error: &SelectorError) -> MetricsReply {
 }
 
 fn list_of(kind: &str, group: &str, version: &str, items: Vec<Value>) -> MetricsReply {
+    let items = Value::Array(items);
     MetricsReply::Json(json!({
         "kind": kind,
         "apiVersion": format!("{group}/{version}"),
