@@ -162,7 +162,7 @@ mod tests {
             (&[(10, 4.0)], 10, (4.0, 1)),
             // Samples of the same second add up.
             (&[(10, 4.0), (10, 2.0)], 10, (6.0, 1)),
-            // A second without a sample counts as 0 between two samples, and is not covered after the last sample.
+            // A second without a sample has the load 0 between two samples, and is not covered after the last sample.
             (&[(10, 4.0), (12, 2.0)], 12, (2.0, 3)),
             (&[(10, 4.0), (12, 2.0)], 14, (2.0, 3)),
             // Seconds leave the window even without new samples.

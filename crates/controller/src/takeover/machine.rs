@@ -6,8 +6,8 @@
 //! for every controller, and for two periods no status with the new values is written. Then Concertina acts for all
 //! HPAs. The first foreign write stops Concertina at once.
 //!
-//! [`Machine::step`] takes an [`Input`] and returns an [`Output`] for the driver, if the input causes one. All inputs that
-//! are not in the table have no effect.
+//! [`Machine::step`] takes an [`Input`] and returns an [`Output`] for the driver, if the input causes one. An input that
+//! is not in the table changes no state.
 //!
 //! | state | input | condition | next state | output or effect |
 //! |---|---|---|---|---|
