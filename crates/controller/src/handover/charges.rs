@@ -73,8 +73,8 @@ pub struct ChargeRow {
     pub since: Timestamp,
     /// The last status write by another controller since this process started.
     pub last_foreign_write: Option<StatusWriter>,
-    /// The time of the last refused write of the built-in controller. On a standby, only refusals of its own webhook
-    /// are included. On the leader, those of all replicas are.
+    /// The time of the last refused write of the built-in controller. On the leader, it includes the refusals of all
+    /// replicas, and on a standby only its own.
     pub last_refused_write: Option<Timestamp>,
 }
 

@@ -44,7 +44,7 @@ pub struct Parts {
     pub clock: SharedClock,
 }
 
-/// Keeps this instance and the built-in controller from acting on the same HPA.
+/// Prevents this instance and the built-in controller from acting on the same HPA.
 #[derive(Debug)]
 pub struct Handover {
     parts: Parts,

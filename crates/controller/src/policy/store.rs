@@ -28,7 +28,7 @@ const FEW_MERGED: usize = 64;
 /// The policies of all HPAs.
 #[derive(Debug, Default)]
 pub struct Policies {
-    /// Whether any HPA may have or have had a policy.
+    /// Whether the watches have delivered a policy, or an HPA with the condition of a policy.
     any: AtomicBool,
     inner: RwLock<Inner>,
 }
@@ -93,7 +93,7 @@ pub(crate) enum Applicable {
 }
 
 impl Policies {
-    /// Returns true if no HPA can have or have had a policy.
+    /// Returns true if the watches have delivered no policy, and no HPA with the condition of a policy.
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
     }

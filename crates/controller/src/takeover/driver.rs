@@ -45,7 +45,7 @@ pub struct Parts {
     pub clock: SharedClock,
 }
 
-/// Prevents that Concertina and another controller act at the same time.
+/// Prevents Concertina and another controller from acting at the same time.
 #[derive(Debug)]
 pub struct TakeOver {
     parts: Parts,

@@ -1,4 +1,4 @@
-//! Takeover: prevents that Concertina and another controller act on HPAs at the same time.
+//! Takeover: prevents Concertina and another controller from acting on HPAs at the same time.
 //!
 //! Three signs show another controller:
 //!
