@@ -1,6 +1,6 @@
 # docker build .                             builds the program here, for the processor of this machine
-# docker build --build-arg TREE=release .    copies the tree that .ci/image has built, tried and measured: what is released
-# docker build --build-arg FEATURES=mimalloc,tools .   with why and the other tools, for debugging and CI
+# docker build --build-arg TREE=release .    copies the tree that .ci/image has built and tested, as for a release
+# docker build --build-arg FEATURES=mimalloc,tools .   includes `concertina why` and the other tools, for debugging and CI
 #
 # Needs BuildKit, which builds only the stage that TREE names.
 ARG TREE=sources
@@ -9,8 +9,8 @@ FROM rust:1.95.0-alpine AS build
 RUN apk add --no-cache ca-certificates gcc musl-dev
 WORKDIR /source
 COPY . .
-# The toolchain of this stage, instead of the one that rust-toolchain.toml would install with its components. A build for
-# musl is static. Without the optimisation across crates of a released image, which takes several times as long.
+# Uses the toolchain of this stage, instead of the one that rust-toolchain.toml would install with its components. A build
+# for musl is static. Released images are also optimised across crates, which takes several times as long.
 ENV RUSTUP_TOOLCHAIN=1.95.0
 ARG FEATURES=mimalloc
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
