@@ -16,16 +16,10 @@ mod adapters;
 mod bad_input;
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
-#[path = "controller/breaker.rs"]
-mod breaker;
-#[path = "controller/bursts.rs"]
-mod bursts;
 #[path = "controller/checkpoint.rs"]
 mod checkpoint;
 #[path = "controller/decisions.rs"]
 mod decisions;
-#[path = "controller/election.rs"]
-mod election;
 #[path = "controller/exposed_metrics.rs"]
 mod exposed_metrics;
 #[path = "controller/fairness.rs"]
@@ -36,6 +30,8 @@ mod handover;
 mod identity;
 #[path = "controller/kubelets.rs"]
 mod kubelets;
+#[path = "controller/load.rs"]
+mod load;
 #[path = "controller/metrics.rs"]
 mod metrics;
 #[path = "controller/permissions.rs"]
@@ -64,7 +60,5 @@ mod targets;
 mod timing;
 #[path = "controller/unknown_writes.rs"]
 mod unknown_writes;
-#[path = "controller/workloads.rs"]
-mod workloads;
 #[path = "controller/writes.rs"]
 mod writes;

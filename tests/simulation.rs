@@ -34,8 +34,6 @@ mod plans;
 mod process;
 #[path = "simulation/request_log.rs"]
 mod request_log;
-#[path = "simulation/rng.rs"]
-mod rng;
 #[path = "simulation/run.rs"]
 mod run;
 #[path = "simulation/seeded_bugs.rs"]

@@ -29,6 +29,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use clock::SharedClock;
+use cluster::client::Clients;
 use concertina::invocation::Invocation;
 use concertina::tools::{Command, PROCESS};
 use serde_json::Value;
@@ -36,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use toolbox::options::WhyOptions;
 use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 
-use crate::support::{Fixture, link};
+use crate::support::Fixture;
 
 /// The options of `why` with `words` as arguments.
 pub(crate) fn options(words: &[&str]) -> WhyOptions {
@@ -55,7 +56,7 @@ pub(crate) async fn ask_until(
     stop: CancellationToken,
 ) -> (Result<Diagnosis, WhyError>, String) {
     let refusals = Refusals::new();
-    let clients = link::clients(&stage.cluster, &why::client_options(&refusals));
+    let clients = Clients::over(stage.cluster.connector(), &why::client_options(&refusals)).unwrap();
     let mut out = Vec::new();
     let way = Connection::Cluster { clients: &clients, refusals };
     let found = why::run_with(&options(words), PROCESS, way, clock, &mut out, stop).await;

@@ -48,8 +48,14 @@ mod proxy;
 mod readings;
 #[path = "e2e/rest.rs"]
 mod rest;
-#[path = "simulation/rng.rs"]
-#[allow(clippy::unwrap_used, reason = "the simulation, a test as well, shares the generator")]
+#[path = "simulation/many_seeds.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    clippy::unwrap_used,
+    reason = "shared with the simulation, a test that uses the rest as well"
+)]
 mod rng;
 #[path = "worlds/themes.rs"]
 mod themes;

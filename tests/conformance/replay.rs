@@ -12,7 +12,7 @@ use autoscaling::duration::GoDuration;
 use autoscaling::selector::LabelSelector;
 use autoscaling::settings::{Settings, Version};
 use clock::{SharedClock, VirtualClock};
-use cluster::client::ClientOptions;
+use cluster::client::{ClientOptions, Clients};
 use cluster::mapper::Mapping;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::{Options, ScaleSource};
@@ -27,7 +27,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::compare::{Outcome, difference, names_a_random_pod};
-use crate::link;
 
 /// Time before a sync at which its state is set.
 const LEAD: Duration = Duration::from_millis(100);
@@ -99,7 +98,7 @@ impl Fixture {
         cluster.requests().keep_bodies();
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
-        let clients = link::clients(&cluster, &ClientOptions::default());
+        let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
         let source = if kind == Targets::Bare { ScaleSource::Get } else { ScaleSource::Watch };
         let options = Options { scale_source: source, ..options(recording) };
         let stop = CancellationToken::new();

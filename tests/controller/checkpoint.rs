@@ -11,8 +11,7 @@ use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
 use crate::support::objects::{SHOP, external, hpa};
-use crate::support::process::Process;
-use crate::support::{Fixture, logs};
+use crate::support::{Fixture, Process, logs};
 
 const MAPS: &str = "configmaps";
 const FIRST: &str = "concertina-history-0";

@@ -9,8 +9,7 @@ use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
-use crate::support::process::Process;
-use crate::support::{Fixture, Harness};
+use crate::support::{Fixture, Harness, Process};
 
 const LATENESS: &str = "concertina_sync_lateness_seconds";
 

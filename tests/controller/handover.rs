@@ -6,7 +6,7 @@ mod faults;
 #[path = "handover/moves.rs"]
 mod moves;
 #[path = "handover/rig.rs"]
-mod rig;
+pub(crate) mod rig;
 
 use std::time::Duration;
 

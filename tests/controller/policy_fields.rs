@@ -7,8 +7,7 @@ use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
 
 use crate::support::objects::{SHOP, cpu, deployment, external, hpa, pod};
-use crate::support::process::Process;
-use crate::support::{Fixture, Harness};
+use crate::support::{Fixture, Harness, Process};
 
 const ANNOTATION: &str = "concertina.dev/policy";
 

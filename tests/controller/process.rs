@@ -1,22 +1,29 @@
-//! The process around the control loop: startup without an API server, panics in a sync, tasks whose
-//! failure ends the process, and shutdown.
+//! Whole processes: startup without an API server, panics, failed tasks, shutdown, and leader election among replicas.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use autoscaling::query::{Answer, Query, QueryError};
-use cluster::metrics::Metrics;
+use clock::{SharedClock, SystemClock};
+use cluster::client::Clients;
+use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::TakeOver;
+use concertina::cli::config::{Election, TakeOver};
+use concertina::serve::options::Serving;
+use controller::assembly::Phase;
+use controller::election::{LostReason, Timing};
 use controller::options::Options;
 use controller::reconcile::{ConcludedSync, Controller, Observer};
 use controller::store::HpaRecord;
-use fake_cluster::{FaultAction, FaultRule};
+use controller::telemetry::metrics::Metrics;
+use fake_cluster::{Cluster, FaultAction, FaultRule, LoggedRequest};
 use futures::future::BoxFuture;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{external, hpa};
-use crate::support::process::Process;
-use crate::support::{Fixture, Harness, logs};
+use crate::support::{Fixture, Harness, Process, logs};
 
 /// A complete process as the only replica, configured without a command line.
 fn process(stage: &Fixture) -> Process {
@@ -95,9 +102,9 @@ async fn shutdown_ends_within_the_grace_period_of_a_pod() {
 
 /// Panics for the metric `bomb` and forwards all others to the real APIs.
 #[derive(Debug)]
-struct PanickingMetrics(Arc<dyn Metrics>);
+struct PanickingMetrics(Arc<dyn cluster::metrics::Metrics>);
 
-impl Metrics for PanickingMetrics {
+impl cluster::metrics::Metrics for PanickingMetrics {
     fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>> {
         if matches!(&query, Query::External { metric, .. } if **metric == *"bomb") {
             return Box::pin(async { panic!("this metric panics") });
@@ -182,4 +189,188 @@ async fn standby_ends_with_an_error_when_a_watch_panics() {
     let (error, _) = standby.wait_for_failure().await;
     assert!(error.contains("watch of HPAs"), "{error}");
     leader.end().await;
+}
+
+fn start(stage: &Fixture, identity: &str) -> Process {
+    Process::start(stage, identity, config())
+}
+
+fn config() -> Config {
+    Config { takeover: TakeOver::Off, ..Config::default() }
+}
+
+fn is_write(request: &LoggedRequest) -> bool {
+    !matches!(request.verb, "get" | "list" | "watch") && !request.path.contains("/leases")
+}
+
+fn holder(stage: &Fixture) -> String {
+    let lease = stage.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina");
+    lease.unwrap_or_default()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_watches_everything_and_writes_nothing() {
+    let stage = Fixture::growing();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
+    let before = stage.count("get", "/scale");
+    let standby = start(&stage, "b");
+    stage.pass(10.0).await;
+    // The leader syncs every 15 s.
+    assert!(stage.count("get", "/scale") <= before + 1);
+    let master = r#"leader_election_master_status{name="concertina"}"#;
+    assert!(leader.telemetry.render().contains(&format!("{master} 1")));
+    assert!(standby.telemetry.render().contains(&format!("{master} 0")));
+    let hpas = "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1";
+    assert!(standby.telemetry.render().contains(hpas));
+    standby.end().await;
+    assert_eq!(holder(&stage), "a");
+    leader.end().await;
+    assert_eq!(holder(&stage), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn planned_handover_takes_less_than_two_seconds() {
+    let stage = Fixture::growing();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
+    let standby = start(&stage, "b");
+    stage.pass(7.0).await;
+    let stopped = stage.now();
+    leader.end().await;
+    stage.until("b leads", 2.0, |stage| stage.syncs("web").last().is_some_and(|at| *at >= stopped)).await;
+    assert_eq!(holder(&stage), "b");
+    standby.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failover_after_a_crash_takes_at_most_17_s_without_other_writes() {
+    let mut waits = Vec::new();
+    for round in 0..40_u32 {
+        let stage = Fixture::growing();
+        let leader = start(&stage, "a");
+        stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
+        let standby = start(&stage, "b");
+        stage.pass(20.0 + f64::from(round) * 0.37).await;
+        leader.cut_off();
+        let cut = stage.now();
+        // The next leader has a rescale to write.
+        stage.external("queue", "100");
+        let failure = tokio::spawn(leader.wait_for_failure());
+        stage.until("b decides", 20.0, |stage| stage.replicas("web") == 10).await;
+        waits.push(stage.now().saturating_sub(cut));
+        let writes = stage.times(is_write);
+        assert!(!writes.iter().any(|at| *at > cut && *at < cut + Duration::from_secs(10)), "{writes:?}");
+        let (error, took) = failure.await.unwrap();
+        assert!(error.contains("lost leadership"), "{error}");
+        assert!(took <= Duration::from_secs(10), "{took:?}");
+        standby.end().await;
+    }
+    waits.sort();
+    assert!(waits[37] <= Duration::from_secs(17), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_one_of_two_replicas_that_start_together_writes() {
+    let stage = Fixture::growing();
+    let (a, b) = (start(&stage, "a"), start(&stage, "b"));
+    stage.pass(100.0).await;
+    // The HPA has one sync per period, and one at the start.
+    assert!((6..=8).contains(&stage.syncs("web").len()), "{:?}", stage.syncs("web"));
+    a.end().await;
+    b.end().await;
+}
+
+/// Time limit of the block. A passing test takes much less.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Blocks the thread of the first sync, and counts the renewals of the Lease.
+#[derive(Debug)]
+struct Blocks {
+    cluster: Cluster,
+    stop: CancellationToken,
+    renewals: AtomicUsize,
+    /// The number of renewals after which the block ends.
+    until: usize,
+    /// The time without a renewal after which the block ends.
+    silence: Duration,
+}
+
+impl Observer for Blocks {
+    #[expect(clippy::disallowed_methods, reason = "blocks a real thread")]
+    fn concluded(&self, _: &ConcludedSync<'_>) {
+        let renewed = || {
+            let lease = self.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina");
+            lease.map(|lease| lease["spec"]["renewTime"].clone())
+        };
+        let (start, mut last) = (Instant::now(), renewed());
+        let mut at = start;
+        while self.renewals.load(Ordering::Relaxed) < self.until
+            && at.elapsed() < self.silence
+            && start.elapsed() < DEADLINE
+        {
+            std::thread::sleep(Duration::from_millis(2));
+            let now = renewed();
+            if now != last {
+                (last, at) = (now, Instant::now());
+                self.renewals.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.stop.cancel();
+    }
+}
+
+/// Runs a process with one HPA whose first sync blocks. Returns the end of the process and the number of
+/// renewals during the block.
+async fn run_blocked(timing: Timing, until: usize, silence: Duration) -> (Result<(), AppError>, usize) {
+    let clock: SharedClock = Arc::new(SystemClock);
+    let cluster = Cluster::new(Arc::clone(&clock));
+    cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).unwrap();
+    cluster.create(hpa("web", &[external("queue", "10")])).unwrap();
+    let config = Config {
+        serving: Serving { port: 0, ..Serving::default() },
+        takeover: TakeOver::Off,
+        election: Some(Election { timing, ..Election::default() }),
+        ..Config::default()
+    };
+    let telemetry = Metrics::new();
+    let clients = Clients::over(cluster.connector(), &client_options(&config, &telemetry)).unwrap();
+    let stop = CancellationToken::new();
+    let renewals = AtomicUsize::new(0);
+    let blocks = Arc::new(Blocks { cluster: cluster.clone(), stop: stop.clone(), renewals, until, silence });
+    let surroundings = RunContext {
+        server: "http://embedded/".to_owned(),
+        clock,
+        identity: "busy".to_owned(),
+        link: None,
+        observers: vec![Arc::clone(&blocks) as _],
+        phase: Phase::FirstSync,
+        election: ElectionRuntime::Separate,
+    };
+    let ended = run_with(&config, &clients, surroundings, telemetry, stop).await;
+    (ended, blocks.renewals.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn lease_is_renewed_while_the_process_is_busy() {
+    let timing = Timing {
+        lease: Duration::from_mins(1),
+        renew_deadline: Duration::from_secs(50),
+        retry: Duration::from_millis(50),
+    };
+    let (ended, renewals) = run_blocked(timing, 3, DEADLINE).await;
+    ended.unwrap();
+    assert_eq!(renewals, 3);
+}
+
+#[tokio::test]
+async fn lease_is_not_renewed_while_the_process_hangs() {
+    let timing = Timing {
+        lease: Duration::from_secs(1),
+        renew_deadline: Duration::from_millis(900),
+        retry: Duration::from_millis(50),
+    };
+    let (ended, _) = run_blocked(timing, usize::MAX, Duration::from_secs(3)).await;
+    let error = ended.unwrap_err();
+    assert!(matches!(error, AppError::LeaseLost(LostReason::Unresponsive { .. })), "{error:?}");
 }

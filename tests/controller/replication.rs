@@ -6,9 +6,8 @@ use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
-use crate::support::Fixture;
 use crate::support::objects::{SHOP, external, hpa};
-use crate::support::process::Process;
+use crate::support::{Fixture, Process};
 
 /// Period of the rate policies and length of the scale-down window, in seconds.
 const PERIOD: f64 = 300.0;

@@ -14,9 +14,8 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::support::Fixture;
 use crate::support::objects::{external, hpa};
-use crate::support::process::Process;
+use crate::support::{Fixture, Process};
 
 /// A fault between the processes and the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,19 +6,19 @@
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
+use cluster::client::Clients;
 use concertina::app::client_options;
 use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::Options;
 use controller::shadow::wire::{Counts, InconclusiveReason, ShadowReport, Verdict};
+use controller::store::Key;
 use controller::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use controller::store::Key;
-
 use crate::support::objects::{external, hpa};
-use crate::support::{Fixture, HPAS, Harness, link, logs};
+use crate::support::{Fixture, HPAS, Harness, logs};
 
 /// A dry run alongside a rig.
 struct Shadow {
@@ -32,7 +32,7 @@ impl Shadow {
         let config = Config::from(Options { dry_run: true, settings, ..Options::default() });
         let telemetry = Metrics::new();
         let options = client_options(&config, &telemetry);
-        let clients = link::clients(&stage.cluster, &options);
+        let clients = Clients::over(stage.cluster.connector(), &options).unwrap();
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,

@@ -1,95 +1,19 @@
-//! Takeover from another controller of the same HPAs. The other controller is a second Concertina under
-//! another name, started and stopped.
+//! Takeover from another controller of the same HPAs. The other controller is a second Concertina that uses the name of the
+//! built-in controller. The tests start and stop it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use clock::ShiftedClock;
-use cluster::client::ClientOptions;
-use cluster::gate::Gate;
-use cluster::status::Statuses;
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
-use controller::assembly::{Assembly, Parts, Phase};
-use controller::reconcile::{Bursts, Controller, Histories};
-use controller::telemetry::metrics::Metrics;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest, Status};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
+use crate::handover::rig::{BuiltIn, OTHER};
 use crate::support::objects::{external, hpa};
-use crate::support::process::Process;
-use crate::support::{Fixture, link, logs};
+use crate::support::{Fixture, Process, logs};
 
-const OTHER: &str = "kube-controller-manager";
-/// Two machines never have exactly the same time, and names of events contain the time.
-const AHEAD: SignedDuration = SignedDuration::from_micros(7);
 const PERIOD: f64 = 15.0;
-
-/// The other controller, active until it is dropped.
-struct OtherController(CancellationToken);
-
-impl OtherController {
-    fn start(stage: &Fixture) -> Self {
-        let config = Config::default();
-        let options =
-            ClientOptions { user_agent: OTHER.to_owned(), gate: Gate::open(), ..Default::default() };
-        let clients = link::clients(&stage.cluster, &options);
-        let stop = CancellationToken::new();
-        let parts = Parts {
-            clients: &clients,
-            options: &config.controller,
-            clock: Arc::new(ShiftedClock { clock: Arc::clone(&stage.clock), ahead: AHEAD }),
-            telemetry: Metrics::new(),
-            observers: Vec::new(),
-            seed: 1,
-            phase: Phase::FirstSync,
-        };
-        let assembly = Assembly::start(parts, &stop);
-        let ours = &assembly.controller;
-        let controller = Arc::new(Controller {
-            comparator: None,
-            hpas: Arc::clone(&ours.hpas),
-            pods: Arc::clone(&ours.pods),
-            overlap: Arc::clone(&ours.overlap),
-            mapper: Arc::clone(&ours.mapper),
-            scales: ours.scales.clone(),
-            guard_reads: ours.guard_reads.clone(),
-            targets: ours.targets.clone(),
-            statuses: Statuses::new(clients.core.clone(), OTHER),
-            metrics: Arc::clone(&ours.metrics),
-            events: ours.events.clone(),
-            histories: Histories::new(),
-            observers: Vec::new(),
-            queue: Arc::clone(&ours.queue),
-            phases: Arc::clone(&ours.phases),
-            telemetry: ours.telemetry.clone(),
-            clock: Arc::clone(&ours.clock),
-            settings: ours.settings.clone(),
-            stale_guard: ours.stale_guard,
-            period: ours.period,
-            workers: ours.workers.clone(),
-            tasks: ours.tasks.clone(),
-            policies: Arc::default(),
-            bursts: Bursts::default(),
-            sources: None,
-            decisions_end: CancellationToken::new(),
-        });
-        let stopped = stop.clone();
-        tokio::spawn(async move {
-            assembly.synced().await;
-            controller.run(stopped).await;
-        });
-        Self(stop)
-    }
-}
-
-impl Drop for OtherController {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
-}
 
 fn ours(stage: &Fixture) -> Process {
     Process::start(stage, "ours", Config::default())
@@ -165,7 +89,7 @@ fn notices(stage: &Fixture) -> usize {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_while_another_controller_is_active() {
     let stage = three();
-    let other = OtherController::start(&stage);
+    let other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let process = ours(&stage);
     move_for(&stage, 3500).await;
@@ -189,7 +113,7 @@ async fn nothing_is_written_while_another_controller_is_active() {
 async fn writes_start_two_periods_after_the_last_foreign_write() {
     for offset in 0..8_u32 {
         let stage = three();
-        let other = OtherController::start(&stage);
+        let other = BuiltIn::behind(&stage, None);
         stage.pass(20.0).await;
         let process = ours(&stage);
         move_for(&stage, 100 + offset * 5).await;
@@ -207,7 +131,7 @@ async fn writes_start_two_periods_after_the_last_foreign_write() {
 async fn writes_stop_within_a_second_when_the_other_controller_restarts() {
     let (stage, process) = acting_after(200).await;
     let restarted = stage.now();
-    let other = OtherController::start(&stage);
+    let other = BuiltIn::behind(&stage, None);
     move_for(&stage, 300).await;
     assert_eq!(state(&process), "holding");
     let first = *writes(&stage, OTHER).iter().find(|at| **at >= restarted).unwrap();
@@ -224,7 +148,7 @@ async fn writes_stop_within_a_second_when_the_other_controller_restarts() {
 #[tokio::test(start_paused = true)]
 async fn first_change_in_a_steady_cluster_is_left_to_the_other_controller() {
     let stage = three();
-    let other = OtherController::start(&stage);
+    let other = BuiltIn::behind(&stage, None);
     stage.pass(60.0).await;
     let process = ours(&stage);
     for quiet in [31.0, 100.0, 600.0] {
@@ -293,7 +217,7 @@ async fn successor_after_a_long_gap_observes_first() {
 #[tokio::test(start_paused = true)]
 async fn successor_of_a_holding_replica_reports_the_other_controller_too() {
     let stage = three();
-    let _other = OtherController::start(&stage);
+    let _other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let first = ours(&stage);
     let standby = Process::start(&stage, "standby", Config::default());
@@ -308,7 +232,7 @@ async fn successor_of_a_holding_replica_reports_the_other_controller_too() {
 #[tokio::test(start_paused = true)]
 async fn count_that_another_controller_failed_to_write_is_a_proof() {
     let stage = three();
-    let other = OtherController::start(&stage);
+    let other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let process = ours(&stage);
     let refused = FaultAction::Status(Status::new(403, "Forbidden", "not permitted"));
@@ -347,7 +271,7 @@ async fn hpa_restored_from_a_backup_is_no_foreign_write() {
 #[tokio::test(start_paused = true)]
 async fn successor_of_a_holding_replica_holds() {
     let stage = three();
-    let _other = OtherController::start(&stage);
+    let _other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let first = ours(&stage);
     move_for(&stage, 50).await;
@@ -370,7 +294,7 @@ async fn rescales_of_the_other_controller_count_against_the_policies() {
     let policy = json!([{"type": "Pods", "value": 2, "periodSeconds": 300}]);
     object["spec"]["behavior"] = json!({"scaleUp": {"policies": policy}});
     stage.create(object);
-    let other = OtherController::start(&stage);
+    let other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let process = ours(&stage);
     stage.pass(60.0).await;
@@ -393,7 +317,7 @@ async fn rescales_of_the_other_controller_count_against_the_policies() {
 #[tokio::test(start_paused = true)]
 async fn takeover_warn_writes_and_reports_the_other_controller() {
     let stage = three();
-    let _other = OtherController::start(&stage);
+    let _other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let process = Process::start(&stage, "ours", Config { takeover: TakeOver::Warn, ..Config::default() });
     move_for(&stage, 100).await;

@@ -1,6 +1,6 @@
 //! Watched targets: syncs use the watched object, and read the Scale only if the watch cannot replace it.
 
-use cluster::client::ClientOptions;
+use cluster::client::{ClientOptions, Clients};
 use cluster::mapper::Mapping;
 use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{deployment, external, hpa};
-use crate::support::{Fixture, Harness, link, logs};
+use crate::support::{Fixture, Harness, logs};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
@@ -340,7 +340,7 @@ async fn kind_that_changes_each_second_costs_one_list_per_kind() {
 #[tokio::test(start_paused = true)]
 async fn access_reviews_of_many_namespaces_have_a_rate() {
     let stage = Fixture::new();
-    let clients = link::clients(&stage.cluster, &ClientOptions::default());
+    let clients = Clients::over(stage.cluster.connector(), &ClientOptions::default()).unwrap();
     let longest_wait = std::time::Duration::from_secs(7);
     let options = targets::Options { warn: false, by_namespace: true, longest_wait, seed: 0 };
     let targets = Targets::new(&clients, options, &Tasks::default(), &CancellationToken::new());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rng::Rng;
+use crate::many_seeds::Rng;
 
 /// The names of the HPAs and of their targets.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];

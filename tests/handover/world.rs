@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use crate::guard::{BUILT_IN, Guard, Serving, scale_write};
 use crate::invariants::{Fact, Journal};
 use crate::links::{LoopLink, PlantedBug, ReplicaLink};
+use crate::many_seeds::Rng;
 use crate::plan::{Action, Edit, NAMES, Plan};
 use crate::rig::{BuiltIn, Replica, label, namespace_label};
-use crate::rng::Rng;
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::{Fixture, HPAS};
 

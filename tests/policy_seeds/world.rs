@@ -17,9 +17,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::bugs::{Alteration, PlantedBug};
 use crate::plan::{Event, LABEL, METRICS, Metric, NAMES, Plan, Policy, metric_name};
-use crate::support::Fixture;
 use crate::support::objects::{SHOP, external, hpa, pod};
-use crate::support::process::Process;
+use crate::support::{Fixture, Process};
 
 /// The replicas of each target at the start.
 pub(crate) const FIRST_COUNT: i64 = 4;

@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::FaultHit;
+use crate::many_seeds::hash;
 use crate::plan::{Class, FaultKind};
 use crate::request_log::{Entry, Subject};
-use crate::rng::hash;
 use crate::run::Run;
 use crate::tenants::{self, Response};
 

@@ -6,11 +6,11 @@ use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
 use crate::faults;
+use crate::many_seeds::Rng;
 use crate::plan::{
     Action, Class, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, MetricKind, MetricPlan, Plan,
     TimedAction,
 };
-use crate::rng::Rng;
 use crate::seeded_bugs::SeededBug;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -11,9 +11,8 @@ use parking_lot::Mutex;
 
 use crate::generate::generate;
 use crate::ideal_history::Handovers;
-use crate::many_seeds::{self, each_seed, print};
+use crate::many_seeds::{self, each_seed, hash, print};
 use crate::plan::{FaultKind, Plan, Selection};
-use crate::rng::hash;
 use crate::run::Violation;
 use crate::seeded_bugs::SeededBug;
 use crate::world::{Outcome, play};

@@ -12,8 +12,7 @@ use serde_json::json;
 use super::rig::{BuiltIn, Guarded, LABEL, Replica, label, labelled, ours, theirs};
 use super::{move_for, stage};
 use crate::support::objects::{SHOP, external};
-use crate::support::process::Process;
-use crate::support::{Fixture, HPAS};
+use crate::support::{Fixture, HPAS, Process};
 
 const PERIOD: Duration = Duration::from_secs(15);
 const LEASE: Duration = Duration::from_secs(15);

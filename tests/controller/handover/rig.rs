@@ -17,7 +17,7 @@ use controller::assembly::{Assembly, Parts, Phase};
 use controller::handover::charges::{Charges, Counts, GuardProof};
 use controller::handover::page::page;
 use controller::handover::scope::Scope;
-use controller::reconcile::{Bursts, Controller, Histories};
+use controller::reconcile::Controller;
 use controller::store::Key;
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{Answer, Exchange, Link, LoggedRequest, Server};
@@ -30,33 +30,33 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{SHOP, hpa};
-use crate::support::{Fixture, link};
+use crate::support::{Fixture, copy};
 
 /// The user agent and the field manager of the built-in controller.
-pub(super) const OTHER: &str = "kube-controller-manager";
-pub(super) const LABEL: &str = "concertina.dev/controller";
+pub(crate) const OTHER: &str = "kube-controller-manager";
+pub(crate) const LABEL: &str = "concertina.dev/controller";
 /// Two machines never have exactly the same time, and names of events contain the time.
 const AHEAD: SignedDuration = SignedDuration::from_micros(7);
 
 /// One replica of this controller, without the election: the test selects the leader.
-pub(super) struct Replica {
+pub(crate) struct Replica {
     assembly: Assembly,
-    pub(super) telemetry: Metrics,
+    pub(crate) telemetry: Metrics,
     stop: CancellationToken,
-    pub(super) gate: Arc<Gate>,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl Replica {
-    pub(super) fn start(stage: &Fixture) -> Self {
+    pub(crate) fn start(stage: &Fixture) -> Self {
         Self::with(stage, |_| {})
     }
 
-    pub(super) fn with(stage: &Fixture, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(stage: &Fixture, change: impl FnOnce(&mut Config)) -> Self {
         Self::behind(stage, None, change)
     }
 
     /// Like [`Self::with`], but with requests to the cluster through `link`, if there is one.
-    pub(super) fn behind(
+    pub(crate) fn behind(
         stage: &Fixture,
         link: Option<Arc<dyn Link>>,
         change: impl FnOnce(&mut Config),
@@ -92,26 +92,26 @@ impl Replica {
         Self { assembly, telemetry, stop, gate }
     }
 
-    pub(super) fn charges(&self) -> &Arc<Charges> {
+    pub(crate) fn charges(&self) -> &Arc<Charges> {
         self.assembly.controller.hpas.charges().unwrap()
     }
 
     /// Whether the store has an HPA of the namespace `shop`.
-    pub(super) fn has_stored(&self, name: &str) -> bool {
+    pub(crate) fn has_stored(&self, name: &str) -> bool {
         self.assembly.controller.hpas.get(&Key::new(SHOP, name)).is_some()
     }
 
     /// Reports that the guard's objects are correct.
-    pub(super) fn prove(&self) {
+    pub(crate) fn prove(&self) {
         self.charges().guard(GuardProof::Proven { since: jiff::Timestamp::UNIX_EPOCH });
     }
 
-    pub(super) fn disprove(&self) {
+    pub(crate) fn disprove(&self) {
         self.charges().guard(GuardProof::Broken { reason: "no webhook configuration".to_owned() });
     }
 
     /// Starts to lead once the caches are synced. `after`: the time since another replica led.
-    pub(super) fn lead(&self, after: Option<Duration>) {
+    pub(crate) fn lead(&self, after: Option<Duration>) {
         let (synced, stop) = (self.assembly.synced(), self.stop.clone());
         let handover = Arc::clone(self.assembly.handover.as_ref().unwrap());
         let controller = Arc::clone(&self.assembly.controller);
@@ -124,7 +124,7 @@ impl Replica {
     }
 
     /// Number of HPAs by state.
-    pub(super) fn counts(&self) -> String {
+    pub(crate) fn counts(&self) -> String {
         let Counts { outside, claiming, in_charge, contested } = self.charges().counts();
         let all = [
             ("outside", outside),
@@ -137,41 +137,41 @@ impl Replica {
     }
 
     /// The state of an HPA of the namespace `shop`.
-    pub(super) fn state(&self, name: &str) -> &'static str {
+    pub(crate) fn state(&self, name: &str) -> &'static str {
         self.charges().state(&Key::new(SHOP, name)).map_or("outside", |state| state.as_str())
     }
 
     /// The page `/handover`.
-    pub(super) fn page(&self) -> Value {
+    pub(crate) fn page(&self) -> Value {
         let answer = page(Some(Arc::clone(self.charges())), "webhook")(None);
         serde_json::from_slice(&answer.json).unwrap()
     }
 
     /// The page `/parity`.
-    pub(super) fn parity(&self) -> Value {
+    pub(crate) fn parity(&self) -> Value {
         serde_json::to_value(self.assembly.parity.as_ref().unwrap().report()).unwrap()
     }
 
     /// The row of an HPA in the page.
-    pub(super) fn row(&self, name: &str) -> Value {
+    pub(crate) fn row(&self, name: &str) -> Value {
         let page = self.page();
         page["hpas"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap()
     }
 
     /// The value of a series in the text of `/metrics`, or 0 if it is missing.
-    pub(super) fn series(&self, series: &str) -> f64 {
+    pub(crate) fn series(&self, series: &str) -> f64 {
         let text = self.telemetry.render();
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)
     }
 
     /// Number of keys that the queue has received.
-    pub(super) fn syncs(&self) -> f64 {
+    pub(crate) fn syncs(&self) -> f64 {
         self.series("workqueue_adds_total{name=\"horizontalpodautoscaler\"}")
     }
 
     /// Stops the replica at once, without another write.
-    pub(super) fn kill(self) {
+    pub(crate) fn kill(self) {
         drop(self);
     }
 }
@@ -184,20 +184,20 @@ impl Drop for Replica {
 }
 
 /// The built-in controller, active until it is dropped.
-pub(super) struct BuiltIn {
+pub(crate) struct BuiltIn {
     stop: CancellationToken,
-    pub(super) guard: Option<Arc<Guarded>>,
+    pub(crate) guard: Option<Arc<Guarded>>,
 }
 
 impl BuiltIn {
-    pub(super) fn start(stage: &Fixture, guard: Option<Arc<Guarded>>) -> Self {
+    pub(crate) fn start(stage: &Fixture, guard: Option<Arc<Guarded>>) -> Self {
         let mut built_in = Self::behind(stage, guard.clone().map(|guard| guard as Arc<dyn Link>));
         built_in.guard = guard;
         built_in
     }
 
     /// Starts the loop with requests to the cluster through `link`, if there is one.
-    pub(super) fn behind(stage: &Fixture, link: Option<Arc<dyn Link>>) -> Self {
+    pub(crate) fn behind(stage: &Fixture, link: Option<Arc<dyn Link>>) -> Self {
         let config = Config::default();
         let options =
             ClientOptions { user_agent: OTHER.to_owned(), gate: Gate::open(), ..Default::default() };
@@ -213,34 +213,14 @@ impl BuiltIn {
             phase: Phase::FirstSync,
         };
         let assembly = Assembly::start(parts, &stop);
-        let all = &assembly.controller;
         let controller = Arc::new(Controller {
             comparator: None,
-            hpas: Arc::clone(&all.hpas),
-            pods: Arc::clone(&all.pods),
-            overlap: Arc::clone(&all.overlap),
-            mapper: Arc::clone(&all.mapper),
-            scales: all.scales.clone(),
-            guard_reads: all.guard_reads.clone(),
-            targets: all.targets.clone(),
             statuses: Statuses::new(clients.core.clone(), OTHER),
-            metrics: Arc::clone(&all.metrics),
-            events: all.events.clone(),
-            histories: Histories::new(),
             observers: Vec::new(),
-            queue: Arc::clone(&all.queue),
-            phases: Arc::clone(&all.phases),
-            telemetry: all.telemetry.clone(),
-            clock: Arc::clone(&all.clock),
-            settings: all.settings.clone(),
-            stale_guard: all.stale_guard,
-            period: all.period,
-            workers: all.workers.clone(),
-            tasks: all.tasks.clone(),
             policies: Arc::default(),
-            bursts: Bursts::default(),
             sources: None,
             decisions_end: CancellationToken::new(),
+            ..copy(&assembly.controller)
         });
         let stopped = stop.clone();
         tokio::spawn(async move {
@@ -258,7 +238,7 @@ impl Drop for BuiltIn {
 }
 
 fn clients(stage: &Fixture, link: Option<Arc<dyn Link>>, options: &ClientOptions) -> Clients {
-    let Some(link) = link else { return link::clients(&stage.cluster, options) };
+    let Some(link) = link else { return Clients::over(stage.cluster.connector(), options).unwrap() };
     let cluster = stage.cluster.clone();
     let connector = tower::service_fn(move |_: http::Uri| {
         let stream = cluster.dial_through(Arc::clone(&link));
@@ -269,7 +249,7 @@ fn clients(stage: &Fixture, link: Option<Arc<dyn Link>>, options: &ClientOptions
 
 /// A model of the webhook. It refuses writes about HPAs that are in scope for one replica.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(crate) struct Guarded {
     /// The replica that answers. `None` if the API server reaches no replica.
     charges: Mutex<Option<Arc<Charges>>>,
     /// Whether a replica holds the Lease.
@@ -279,7 +259,7 @@ pub(super) struct Guarded {
 
 impl Guarded {
     /// A guard that a replica serves, with a live leader.
-    pub(super) fn by(replica: &Replica) -> Arc<Self> {
+    pub(crate) fn by(replica: &Replica) -> Arc<Self> {
         Arc::new(Self {
             charges: Mutex::new(Some(Arc::clone(replica.charges()))),
             is_led: AtomicBool::new(true),
@@ -288,21 +268,21 @@ impl Guarded {
     }
 
     /// The same guard, without one HPA.
-    pub(super) fn except(self: Arc<Self>, name: &str) -> Arc<Self> {
+    pub(crate) fn except(self: Arc<Self>, name: &str) -> Arc<Self> {
         self.unguarded.lock().insert(name.to_owned());
         self
     }
 
-    pub(super) fn guard(&self, name: &str) {
+    pub(crate) fn guard(&self, name: &str) {
         self.unguarded.lock().remove(name);
     }
 
     /// Changes the replica that answers.
-    pub(super) fn serve(&self, replica: Option<&Replica>) {
+    pub(crate) fn serve(&self, replica: Option<&Replica>) {
         *self.charges.lock() = replica.map(|replica| Arc::clone(replica.charges()));
     }
 
-    pub(super) fn lead(&self, is_led: bool) {
+    pub(crate) fn lead(&self, is_led: bool) {
         self.is_led.store(is_led, Ordering::Relaxed);
     }
 
@@ -351,19 +331,19 @@ impl Link for Guarded {
 }
 
 /// An HPA with the label.
-pub(super) fn labelled(name: &str, metrics: &[Value], value: &str) -> Value {
+pub(crate) fn labelled(name: &str, metrics: &[Value], value: &str) -> Value {
     let mut object = hpa(name, metrics);
     object["metadata"]["labels"] = json!({ LABEL: value });
     object
 }
 
 /// Sets or removes the label of an HPA.
-pub(super) fn label(stage: &Fixture, name: &str, value: Option<&str>) {
+pub(crate) fn label(stage: &Fixture, name: &str, value: Option<&str>) {
     stage.edit(name, |hpa| set(hpa, value));
 }
 
 /// Sets or removes the label of the namespace `shop`.
-pub(super) fn namespace_label(stage: &Fixture, value: Option<&str>) {
+pub(crate) fn namespace_label(stage: &Fixture, value: Option<&str>) {
     let mut namespace = stage.cluster.get("namespaces", "", SHOP).unwrap();
     set(&mut namespace, value);
     stage.cluster.update(namespace).unwrap();
@@ -381,12 +361,12 @@ fn set(object: &mut Value, value: Option<&str>) {
 }
 
 /// Times of the successful Scale and status writes of this controller about an HPA and its target.
-pub(super) fn ours(stage: &Fixture, name: &str) -> Vec<Duration> {
+pub(crate) fn ours(stage: &Fixture, name: &str) -> Vec<Duration> {
     writes(stage, name, "concertina")
 }
 
 /// Like [`ours`], but for the built-in controller.
-pub(super) fn theirs(stage: &Fixture, name: &str) -> Vec<Duration> {
+pub(crate) fn theirs(stage: &Fixture, name: &str) -> Vec<Duration> {
     writes(stage, name, OTHER)
 }
 

@@ -24,8 +24,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::fault_injector::{Fault, Write};
-use super::scenario::{Counts, Scenario};
-use super::world::{HPAS, World};
+use super::world::{Counts, HPAS, Scenario, World};
 
 /// Time before and after a crash in which requests of the process may have been in flight.
 const IN_FLIGHT: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ mod catalog;
 mod compare;
 mod fault_injector;
 mod runner;
-mod scenario;
+mod scenarios;
 mod world;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use self::compare::{Run, differences, stays_paused};
 use self::fault_injector::{Fault, SeededBug};
 use self::runner::{RunOutcome, play};
-use self::scenario::Scenario;
+use self::world::Scenario;
 
 /// Time after the end of a scenario in which nothing may change.
 const SETTLED: Duration = Duration::from_secs(65);

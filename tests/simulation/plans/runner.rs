@@ -19,8 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::compare::Outcome;
 use super::fault_injector::{Fault, FaultInjector, Log, SeededBug, SharedState};
-use super::scenario::{Change, Scenario};
-use super::world::{EPOCH, World};
+use super::world::{Change, EPOCH, Scenario, World};
 use crate::process;
 
 /// Offset of steps from round seconds, so that they fall between syncs, which run at round seconds.

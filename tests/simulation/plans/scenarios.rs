@@ -1,12 +1,97 @@
-//! Scenarios with objects that are created, deleted, broken and repaired, and with foreign changes of a
-//! target.
+//! Builders of scenarios, and scenarios with objects that are created, deleted, broken and repaired.
 
-use serde_json::json;
+use concertina::cli::config::TakeOver;
+use serde_json::{Value, json};
 
-use super::super::scenario::{Change, Counts, Scenario, Target};
-use super::{after, cpu, deployment, external, hpa, hpa_with, object, scenario};
+use super::world::{Change, Counts, Scenario, Step, Target, merge, split};
 
-pub(super) fn all() -> Vec<Scenario> {
+/// A scenario with one replica of the controller and a short window. `rest` seconds follow the last step.
+pub(super) fn scenario(
+    name: &'static str,
+    about: &'static str,
+    initial: Vec<Change>,
+    steps: Vec<Step>,
+    rest: u64,
+) -> Scenario {
+    Scenario {
+        name,
+        about,
+        replicas: 1,
+        window: 30,
+        takeover: TakeOver::Off,
+        checkpoint: false,
+        initial,
+        steps,
+        rest,
+        counts: Counts::All,
+    }
+}
+
+/// Changes `seconds` after the previous step, or later if a fault takes longer to heal.
+pub(super) fn after(seconds: u64, changes: impl Into<Vec<Change>>) -> Step {
+    Step { after: seconds, abrupt: false, changes: changes.into() }
+}
+
+/// Changes exactly `seconds` after the previous step.
+pub(super) fn abruptly(seconds: u64, changes: impl Into<Vec<Change>>) -> Step {
+    Step { after: seconds, abrupt: true, changes: changes.into() }
+}
+
+pub(super) fn deployment(name: &'static str, replicas: i64) -> Change {
+    // The names that the scenarios use, with their selectors.
+    let selector = match split(name).1 {
+        "web" => "app=web",
+        "api" => "app=api",
+        "job" => "app=job",
+        other => panic!("unknown Deployment {other}"),
+    };
+    Change::Target(Target { name, resource: ["apps", "v1", "deployments"], replicas, selector, labels: &[] })
+}
+
+/// An HPA for the Deployment of the same name, from 1 to 10 replicas.
+pub(super) fn hpa(name: &str, metrics: &[Value]) -> Value {
+    let (namespace, name) = split(name);
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1, "maxReplicas": 10, "metrics": metrics,
+        },
+    })
+}
+
+/// Like [`hpa`], but with other fields of the spec.
+pub(super) fn hpa_with(name: &str, metrics: &[Value], fields: &Value) -> Change {
+    let mut hpa = hpa(name, metrics);
+    merge(&mut hpa["spec"], fields);
+    Change::Hpa(hpa)
+}
+
+/// A target for cpu in percent of the request, which is 100m for each of two containers.
+pub(super) fn cpu(percent: u32) -> Value {
+    json!({"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
+    }})
+}
+
+/// An external metric with an average target.
+pub(super) fn external(metric: &str, average: &str) -> Value {
+    json!({"type": "External", "external": {
+        "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": average},
+    }})
+}
+
+/// The metric `requests` of a Service with an average target.
+pub(super) fn object(service: &str, average: &str) -> Value {
+    json!({"type": "Object", "object": {
+        "describedObject": {"apiVersion": "v1", "kind": "Service", "name": service},
+        "metric": {"name": "requests"}, "target": {"type": "AverageValue", "averageValue": average},
+    }})
+}
+
+/// Scenarios with objects that are created, deleted, broken and repaired, and with foreign changes of a target.
+pub(super) fn of_lifecycles() -> Vec<Scenario> {
     let queue = [external("queue", "10")];
     let target = |name: &'static str, selector: &'static str| {
         Change::Target(Target {
