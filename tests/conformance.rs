@@ -1,6 +1,6 @@
-//! Replays every recorded decision of the reference through the whole controller, with watches, HTTP and
-//! events, against the embedded cluster in virtual time. Then checks the tables of the reference's text
-//! formats.
+//! Replays every recorded decision of the reference, kube-controller-manager, through the whole controller in virtual time,
+//! with watches, HTTP and events against the embedded cluster. Then checks the recorded tables of text formats and of
+//! event correlation.
 //!
 //! `CONCERTINA_CONFORMANCE=folder` replays the recordings of another folder and its subfolders. The test
 //! fails if the folder is missing or contains no recording.
@@ -90,7 +90,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            // The test `kpa` replays these recordings of another autoscaler.
+            // The test `kpa` replays the recordings of Knative's Autoscaler.
             if !path.ends_with("kpa") {
                 collect(&path, files);
             }
@@ -133,7 +133,7 @@ fn duration(row: &Value) -> Vec<Comparison> {
     vec![("duration", expected, got)]
 }
 
-/// Checks a sequence of events on one correlator.
+/// Passes a sequence of events to one correlator, and compares its verdict on each event.
 fn correlation(row: &Value) -> Vec<Comparison> {
     let mut correlator = Correlator::default();
     let start: Timestamp = "2000-01-01T00:00:00Z".parse().unwrap();
@@ -171,7 +171,7 @@ fn correlation(row: &Value) -> Vec<Comparison> {
     compared.collect()
 }
 
-/// Leaks the text, since reasons are constants in the controller.
+/// Leaks the text, because the controller requires static reasons.
 fn reason(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use burst::{Autoscaler, Settings};
 use serde::Deserialize;
 
-/// Maximum number of differences that are printed.
+/// Maximum number of printed differences.
 const PRINTED: usize = 10;
-/// Second 0 of the recordings: a whole minute.
+/// Unix time of second 0 of the recordings, a whole minute.
 const START: i64 = 1_800_000_000;
 
 #[derive(Deserialize)]

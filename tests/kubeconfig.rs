@@ -1,5 +1,4 @@
-//! Kubeconfig features of kubectl, credential plugins and proxies, against an embedded API server behind
-//! TLS.
+//! Tests of the fields of a kubeconfig, credential plugins and proxies, with an embedded API server behind TLS.
 
 #![cfg(unix)]
 #![allow(
@@ -33,7 +32,7 @@ use cluster::kubeconfig::{ClusterOptions, UserConfig, load_for_user};
 
 use crate::servers::{NAME, Proxy, ProxyBehavior, Server};
 
-/// The files of one test. The folder is removed on drop.
+/// A temporary folder with the files of one test. It is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -53,7 +52,7 @@ impl Folder {
         fs::read_to_string(self.0.join(name)).unwrap_or_default()
     }
 
-    /// Writes and loads a kubeconfig with the given fields of cluster and user.
+    /// Writes and loads a kubeconfig with the given YAML fields of its cluster and of its user.
     fn user_config(&self, cluster: &str, user: &str) -> UserConfig {
         let path = self.file("config", &config(cluster, user));
         load_for_user(&ClusterOptions { kubeconfig: Some(path), ..ClusterOptions::default() }).unwrap()
@@ -182,8 +181,8 @@ async fn tls_server_name_overrides_the_host_name() {
     ask(&clients(&folder.user_config(&fields, ""))).await.unwrap();
 }
 
-/// Runs the controller with `variables` until a condition on its log holds. Returns the log.
-fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&str) -> bool) -> String {
+/// Runs the built program with the environment `variables` until its log satisfies `condition`.
+fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&str) -> bool) {
     let log = std::fs::File::create(folder.0.join("log")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
     for variable in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
@@ -209,7 +208,6 @@ fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&st
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    folder.read("log")
 }
 
 #[tokio::test(flavor = "multi_thread")]

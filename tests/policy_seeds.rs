@@ -1,5 +1,5 @@
-//! Scaling policies that are created, edited and deleted, that expire and that contradict each other, in virtual time
-//! and under random schedules, while leaders die. A model of the rules judges every write and every quiet time.
+//! Random schedules create, edit and delete scaling policies in virtual time, while leaders die. The policies expire and
+//! contradict each other. A model of the rules judges every write and every quiet time.
 
 #![allow(
     clippy::unwrap_used,
@@ -68,7 +68,7 @@ fn one_seed_writes_at_equal_times() {
     }
 }
 
-/// Seeds of a run without `POLICY_SEEDS`.
+/// Seeds that run if `POLICY_SEEDS` is not set.
 const SEEDS: Range<u64> = 0..if cfg!(debug_assertions) { 5 } else { 100 };
 /// Maximum number of failures that are reported in full.
 const FULL_REPORTS: u64 = 2;
@@ -81,7 +81,7 @@ struct Outcome {
     judged: u64,
 }
 
-/// The totals of the summary.
+/// Totals over all seeds, for the summary.
 #[derive(Default)]
 struct Tally {
     seeds: u64,
@@ -136,7 +136,7 @@ fn run(seeds: &Range<u64>) -> u64 {
     failures
 }
 
-/// The first of `seeds` seeds that finds a planted bug.
+/// The lowest seed below `seeds` that finds a planted bug.
 fn first_failure(bug: PlantedBug, seeds: u64) -> Option<u64> {
     many_seeds::first_finding(bug.name(), seeds, |seed| {
         play(seed, Some(bug)).violation.map(|violation| violation.invariant)
@@ -155,7 +155,7 @@ impl Tally {
         for (at, Write { hpa, from, to }) in &outcome.facts {
             (at, hpa, from, to).hash(&mut hasher);
         }
-        // The order of the seeds does not matter.
+        // XOR makes the digest independent of the order of the seeds.
         self.digest ^= hasher.finish();
     }
 }
@@ -250,7 +250,7 @@ fn policy(rng: &mut Rng, plan: &Plan, at: i64, zone: &'static str, is_cluster: b
     policy.lowest = rng.percent(25).then(|| rng.percent(70));
     if rng.percent(25) {
         let up = rng.percent(80).then(|| number(rng, 1, 4));
-        // A step without a field is reported as invalid.
+        // The guard `maxStep` is invalid without a field.
         let down = (up.is_none() || rng.percent(50)).then(|| number(rng, 1, 4));
         policy.step = Some((up, down));
     }
@@ -276,7 +276,7 @@ fn schedule(rng: &mut Rng, plan: &Plan, at: i64, zone: &'static str) -> Schedule
     let mut schedule =
         Schedule { from, to: from + number(rng, 10_000, 240_000), floor: None, ceiling: None, zone: None };
     // Cron expressions have a resolution of one minute. Local times that a change of the clock repeats would start a
-    // schedule twice.
+    // schedule twice, so runs with such times have no recurring schedules.
     let minutes = |at: i64| at.div_euclid(MINUTE) * MINUTE;
     let is_repeated = plan.epoch.to_string().starts_with("2030-10-27");
     if rng.percent(50) && !is_repeated {

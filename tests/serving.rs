@@ -1,4 +1,5 @@
-//! The secure port over real TCP and TLS, with an embedded API server for the reviews.
+//! Tests of the secure port over real TCP and TLS. An embedded API server answers TokenReviews and SubjectAccessReviews.
+//! The tests in this file concern authentication and authorization.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic")]
 
@@ -88,7 +89,7 @@ async fn tenants_read_decisions_of_hpas_that_they_may_read() {
     rig.reviews().allow_resource("shop-developers", "list", HPAS, Some("shop"));
     rig.reviews().add_token("admin", "root", &["admins"]);
     rig.reviews().allow_resource("admins", "list", HPAS, None);
-    // The record is off. Only authorized clients see that.
+    // By default, no decisions are recorded. Only authorized clients get the 404 with this reason.
     for allowed in ["/decisions/shop/web", "/decisions?namespace=shop", "/decisions?namespace=shop&limit=5"] {
         let (status, body) = rig.get(allowed, "tenant").await;
         assert_eq!(status, 404, "{allowed} {body}");
@@ -236,7 +237,7 @@ async fn client_certificate_of_the_cluster_ca_identifies_the_client() {
     for untrusted in [foreign.sign("p", "scrapers", 4000), ours.sign("p", "scrapers", 2020)] {
         assert_eq!(rig.ask_with_certificate(untrusted, "/metrics", "").await.0, 401);
     }
-    // With an untrusted certificate, the token counts.
+    // A client with an untrusted certificate is identified by its token.
     rig.reviews().add_token("token", "jane", &["scrapers"]);
     assert_eq!(
         rig.ask_with_certificate(foreign.sign("p", "x", 4000), "/metrics", &bearer("token")).await.0,

@@ -57,10 +57,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Number of seeds that are tried for each planted bug.
 const SEARCHED: u64 = 1000;
 
-/// Number of ordinary seeds that are tried for all planted bugs.
+/// Number of ordinary seeds, which favour no bug, that are tried for all planted bugs.
 const ORDINARY: u64 = 200;
 
-/// Seeds of a run without `CONCERTINA_SEEDS`.
+/// Seeds that run if `CONCERTINA_SEEDS` is not set.
 const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 10 } else { 3000 };
 
 #[test]

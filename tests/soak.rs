@@ -1,5 +1,5 @@
-//! Long runs: the state of a controller after a day of churn, and its use of system memory. Ignored by
-//! default: `cargo test --release --test soak -- --ignored --nocapture`.
+//! Long runs: the state of a controller during a day of churn in virtual time, and its resident memory during ten minutes
+//! in real time. In real time, the controller uses TCP, and its cluster is a separate process. Ignored by default: `cargo test --release --test soak -- --ignored --nocapture`.
 
 #![allow(
     clippy::unwrap_used,
@@ -48,13 +48,13 @@ fn growth(before: f64, after: f64) -> f64 {
     (after - before) / before * 100.0
 }
 
-/// Time between two rounds of the churn.
+/// Virtual time between two rounds of the churn.
 const ROUND: Duration = Duration::from_mins(1);
 const DAY: usize = 24 * 60;
 /// Rounds until the caches of fixed size are full and every table has had its maximum size. The cache of
 /// event correlation takes the longest.
 const WARM_UP: usize = 14 * 60;
-/// Maximum growth of the heap, in percent.
+/// Maximum growth of the heap or of resident memory, in percent.
 const ALLOWED_PERCENT: f64 = 1.0;
 
 /// Number of entries in each store of a controller.
@@ -213,7 +213,7 @@ async fn day_of_failovers_leaves_no_state_behind() {
             running.await.unwrap().unwrap();
             replicas.push(start(&churn, round));
         }
-        // The measurement precedes the next failover. The memory of connections varies by some percent, so
+        // The measurement precedes the next failover. The memory of connections varies by a few percent, so
         // the test averages many measurements.
         if round >= WARM_UP && round % ROUNDS_PER_LEADER == ROUNDS_PER_LEADER - 1 {
             heaps.push(HEAP.current_usage() as f64);
@@ -237,21 +237,21 @@ async fn day_of_failovers_leaves_no_state_behind() {
     }
 }
 
-/// Environment variable that makes this program the cluster.
+/// Environment variable with which this program runs the cluster instead of the test.
 const CLUSTER: &str = "CONCERTINA_SOAK_CLUSTER";
-/// Time between two rounds of the churn. The time is short, since the test runs in real time.
+/// Real time between two rounds of the churn.
 const TCP_ROUND: Duration = Duration::from_secs(1);
 /// `--horizontal-pod-autoscaler-sync-period`.
 const TCP_PERIOD: Duration = Duration::from_secs(1);
 const TCP_WARM_UP: Duration = Duration::from_mins(3);
 const TCP_RUN: Duration = Duration::from_mins(10);
 
-/// The process of the cluster. Dropping it kills the process.
+/// The process of the cluster. It is killed on drop.
 struct ClusterProcess(Child);
 
 impl Drop for ClusterProcess {
     fn drop(&mut self) {
-        // The process may have exited.
+        // The process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -320,10 +320,10 @@ async fn memory_does_not_grow_over_ten_minutes_over_tcp() {
     assert!(grown < ALLOWED_PERCENT, "{before} {after}");
 }
 
-/// Duration of a measurement: a whole cycle of the churn.
+/// Duration of a measurement: one cycle of the churn.
 const MEASUREMENT: Duration = Duration::from_secs(CYCLE as u64);
 
-/// Maximum resident memory in a cycle, as the controller reports it.
+/// Maximum resident memory during a measurement, in bytes, from the metrics of the controller.
 async fn highest(telemetry: &Metrics) -> f64 {
     let mut highest: f64 = 0.0;
     for _ in 0..MEASUREMENT.as_secs() {
@@ -333,14 +333,14 @@ async fn highest(telemetry: &Metrics) -> f64 {
     highest
 }
 
-/// The sum of the series of a metric.
+/// The sum of all series whose name starts with `name`.
 fn value(telemetry: &Metrics, name: &str) -> f64 {
     let text = telemetry.render();
     let lines = text.lines().filter(|line| line.starts_with(name));
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// The process of the cluster. Without its environment variable the test does nothing.
+/// Runs the cluster for `memory_does_not_grow_over_ten_minutes_over_tcp`. Does nothing unless [`CLUSTER`] is set.
 #[tokio::test]
 #[ignore = "the cluster process of memory_does_not_grow_over_ten_minutes_over_tcp"]
 async fn cluster_process_of_the_soak() {

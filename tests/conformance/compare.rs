@@ -1,4 +1,4 @@
-//! Compares the expected outcome of a sync in a recording to the actual outcome, and prints the differences.
+//! Compares the recorded outcome of a sync with the actual outcome.
 
 use std::fmt::Write;
 
@@ -15,11 +15,11 @@ pub(crate) struct Outcome {
     pub(crate) status: Value,
     /// Events as `[{type, reason, message, object, verb, count}]`.
     pub(crate) events: Vec<Value>,
-    /// `metadata` before and after: labels, annotations, owner references, finalizers.
+    /// Labels, annotations, owner references and finalizers of the HPA before and after the sync.
     pub(crate) metadata: (Value, Value),
 }
 
-/// Compares a sync. Returns the differences as text, with one paragraph per differing part.
+/// Returns the differences between two outcomes as text, with one paragraph per differing part.
 ///
 /// With `any_count`, verbs and counts of events may differ, because a text of the scenario names a random
 /// pod.
@@ -56,7 +56,8 @@ fn list(value: &Value) -> Value {
     if value.is_null() { json!([]) } else { value.clone() }
 }
 
-/// If a text names a random pod, chance decides whether the reference writes the status and hits a status fault.
+/// Removes the parts of events that may differ. If a text names a random pod, chance decides whether the reference writes
+/// the status, and thus whether the write fails.
 fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
     let events = events.as_array().unwrap().iter();
     let kept = events.filter(|event| !(is_random && event["reason"] == "FailedUpdateStatus"));
@@ -71,10 +72,10 @@ fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
     compared.collect()
 }
 
-/// Counts that the reference omits when they are 0. It writes every other 0.
+/// Fields that the reference omits when they are 0. It writes all other fields with the value 0.
 const OMITTED_ZEROS: [&str; 2] = ["desiredReplicas", "currentReplicas"];
 
-/// Removes values that JSON may omit: nulls, empty lists, and the counts of a status that are 0.
+/// Removes values that JSON may omit: nulls, empty lists, and [`OMITTED_ZEROS`] that are 0.
 fn without_defaults(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -107,7 +108,8 @@ fn matches(expected: &Value, got: &Value) -> bool {
     }
 }
 
-/// Compares a field. Where the reference varies, a recording has an empty verb and the count 0.
+/// Compares a field. If the verb or the count of an event varies between runs of the reference, the recording has an empty
+/// verb or the count 0.
 fn field(name: &str, expected: &Value, got: &Value) -> bool {
     match name {
         "verb" if expected == "" => true,
@@ -116,7 +118,7 @@ fn field(name: &str, expected: &Value, got: &Value) -> bool {
     }
 }
 
-/// Compares a text. ` Pod *` matches any pod, and a lone `*` any quantity.
+/// Compares a text. In `expected`, ` Pod *` matches any pod. A text of only `*` replaces a quantity and matches any text.
 fn text_matches(expected: &str, got: &str) -> bool {
     if expected == "*" {
         return true;

@@ -1,8 +1,8 @@
 //! Replays one recording through the whole controller in virtual time.
 //!
-//! The recording contains the times of the syncs, so the queue is left out. Everything else runs as in a
-//! cluster. The state of a sync is set shortly before its time, so that the watches have delivered it by
-//! then.
+//! The recording contains the times of the syncs, so the test starts each sync itself, without the queue. Everything else
+//! runs as in a cluster. Objects and metrics are changed shortly before a sync, so that the watches have delivered them by
+//! the time of the sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::compare::{Outcome, difference, names_a_random_pod};
 
-/// Time before a sync at which its state is set.
+/// Time between the changes of objects and metrics for a sync and the sync.
 const LEAD: Duration = Duration::from_millis(100);
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
@@ -76,7 +76,7 @@ async fn replay(recording: &Value, targets: Targets, differences: &mut Vec<Strin
     stage.stop.cancel();
 }
 
-/// A cluster with a controller.
+/// A cluster with a controller whose queue does not run.
 struct Fixture {
     cluster: Cluster,
     metrics: Arc<StaticMetrics>,
@@ -143,7 +143,7 @@ impl Fixture {
         }
     }
 
-    /// Stores a changed object with its current status. A new object has an empty status.
+    /// Stores an HPA with the status that it has in the cluster. A new HPA has an empty status.
     fn set_object(&self, object: &Value) {
         if !object.is_object() {
             return;
@@ -287,8 +287,8 @@ impl Fixture {
     }
 }
 
-/// Returns the flags of a recording. Feature gates that it does not set have the default of the emulated
-/// version.
+/// The options with the flags of a recording. A feature gate that the recording does not set has the default of the
+/// emulated version.
 fn options(recording: &Value) -> Options {
     let newest = recording["emulatedVersion"] == "1.37";
     let mut settings = Settings::new(if newest { Version::V1_37 } else { Version::V1_36 });

@@ -36,7 +36,7 @@ fn assert_calm(rig: &Harness, periods: usize) {
     assert_eq!(rig.replicas("calm"), 4);
 }
 
-/// Asserts that no log line contains a character that acts on a terminal.
+/// Asserts that no log line contains a character that controls a terminal.
 fn assert_no_raw_characters_in_logs() {
     let raw = |line: &&String| line.chars().any(|one| one.is_control() || "\u{202e}\u{2066}".contains(one));
     let lines = logs::with("");
@@ -239,7 +239,7 @@ async fn errors_of_16_kib_for_thousands_of_metrics_delay_no_other_hpa() {
     let metrics: Vec<_> = (0..3_000).map(|index| external(&format!("broken-{index}"), "10")).collect();
     stage.create(hpa("broken", &metrics));
     let rig = Harness::start(stage);
-    // The rate limit of the metrics API allows 20 queries a second.
+    // The controller sends at most 20 queries per second to a metrics API.
     rig.pass(301.0).await;
     let condition = rig.condition("broken", "ScalingActive");
     let start = "False FailedGetExternalMetric the HPA was unable to compute the replica count: invalid metrics \

@@ -1,4 +1,4 @@
-//! Histories over a full restart, after which no replica has them in memory, with and without
+//! Histories across a full restart, after which no replica has them in memory, with and without
 //! `--history-checkpoint`.
 
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl Trace {
     }
 
     fn assert_rates_hold(&self, case: &str) {
-        // The interval is one second shorter than the period, since an instant between two periods belongs to both.
+        // The interval is one second shorter than the period. Otherwise, it could include the changes at both of its ends.
         assert!(self.most(299, |change| change) <= 2, "{case}: {:?}", self.0);
         assert!(self.most(239, |change| -change) <= 1, "{case}: {:?}", self.0);
     }
@@ -287,7 +287,7 @@ async fn hpa_observed_late_keeps_its_rates_and_a_new_one_scales_at_once() {
 #[tokio::test(start_paused = true)]
 async fn clean_shutdown_mark_is_used_once_and_not_after_a_foreign_rescale() {
     let stage = after_clean_shutdown().await;
-    // The mark is removed before the first sync, so that a crash right after that sync leaves no mark.
+    // The clean-shutdown mark is removed before the first sync, so that a crash right after that sync leaves no mark.
     stage.cluster.faults().add(FaultRule::new(forbidden()).verb("get").path_suffix("/web/scale"));
     let process = Process::start(&stage, "second", checkpointed());
     stage.pass(2.0).await;

@@ -1,5 +1,4 @@
-//! The record of decisions over HTTP, and the log line of each rescale. `--decision-events`: events with
-//! the sentence of a decision.
+//! The record of decisions over HTTP, the log line of each rescale, and the events of `--decision-events`.
 
 use std::time::Duration;
 
@@ -97,8 +96,8 @@ async fn hpa_is_listed_before_its_first_decision_and_not_after_deletion() {
     assert!(!get::<DecisionList>(&rig, "/decisions/shop/web").await.decisions.is_empty());
     let uid = get::<DecisionList>(&rig, "/decisions/shop/web").await.metadata.uid;
 
-    // The HPA is deleted while its sync waits for the scale write. The sync ends after the record has
-    // dropped the HPA.
+    // The HPA is deleted while its sync waits for the scale write. The sync finishes after the record
+    // has dropped the HPA.
     rig.fault("/web/scale", FaultAction::DelayAnswer(Duration::from_secs(5)));
     rig.external("queue", "80");
     rig.pass(22.0).await;
@@ -265,7 +264,7 @@ async fn event_is_recorded_on_change_only() {
     // At 8 replicas, the metric requests 8. The count stays, so no event is sent.
     rig.pass(600.0).await;
     assert_eq!(reported(&rig), [first]);
-    // A limit is a change, and is reported once, though each sync repeats the sentence.
+    // A new limit is a change. It is reported once, although each sync repeats the sentence.
     rig.external("queue", "200");
     rig.pass(600.0).await;
     let events = reported(&rig);
@@ -341,7 +340,7 @@ async fn changes_of_many_hpas_at_once_are_spread() {
     rig.external("queue", "80");
     rig.pass(16.0).await;
     let first = rig.series(SERIES) - before;
-    // A burst of 50, and five per second for a period.
+    // The rate limit permits a burst of 50 events, and then five events per second.
     assert!((50.0..=130.0).contains(&first), "{first} events in a period");
     rig.pass(74.0).await;
     assert_eq!(rig.series(SERIES) - before, f64::from(HPAS));

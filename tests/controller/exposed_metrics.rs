@@ -53,7 +53,7 @@ async fn requests_are_counted_by_rbac_resource_without_metric_names() {
         assert_eq!(counters.get(&*labels), Some(&count), "{labels} in {counters:#?}");
     }
     assert!(!counters.keys().any(|labels| labels.contains("queue")), "{counters:#?}");
-    // Watches are not observed as durations.
+    // The durations of watches are not observed.
     let durations = "rest_client_request_duration_seconds_count{host=\"embedded\",verb=\"GET\"}";
     let gets = "rest_client_requests_total{code=\"200\",host=\"embedded\",method=\"GET\"}";
     assert_eq!(rig.series(gets), rig.series(durations) + 3.0, "{text}");
@@ -111,7 +111,7 @@ async fn hpa_at_its_maximum_and_hpa_without_metrics_have_series() {
     };
     rig.pass(16.0).await;
     assert_eq!(states(), Vec::<String>::new());
-    // The metrics ask for 8, and the adapter fails later.
+    // The metric of `queue` requests 8. Later, the metrics API of `web` fails.
     rig.edit("queue", |hpa| hpa["spec"]["maxReplicas"] = json!(5));
     rig.pass(31.0).await;
     assert_eq!(states(), ["at_maximum{hpa_name=\"queue\",namespace=\"shop\"} 1"]);
@@ -165,7 +165,7 @@ async fn sync_failures_are_counted_by_the_reason_of_the_condition() {
     );
     rig.pass(1.0).await;
     assert_eq!(failures(&rig, "FailedUpdateScale"), 1.0);
-    // The write of 9 failed. The series shows the last count that was decided and written.
+    // The write of 9 failed, so the series shows the last count that was decided and written.
     let desired = |name| {
         rig.series(&format!(
             "horizontal_pod_autoscaler_controller_desired_replicas{{hpa_name=\"{name}\",namespace=\"shop\"}}"
@@ -185,12 +185,7 @@ async fn failed_status_write_is_the_result_of_a_sync_with_a_count() {
     );
     let rig = Harness::start(stage);
     rig.pass(5.0).await;
-    let syncs = |error| {
-        rig.series(&format!(
-            "horizontal_pod_autoscaler_controller_reconciliations_total{{action=\"none\",error=\"{error}\"}}"
-        ))
-    };
-    assert_eq!((syncs("none"), syncs("internal")), (1.0, 1.0));
+    assert_eq!((rig.reconciliations("none", "none"), rig.reconciliations("none", "internal")), (1.0, 1.0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,8 +50,7 @@ fn peaceful(count: usize) -> (Fixture, Vec<(String, String)>) {
     (stage, names)
 }
 
-/// Changes the metric of all peaceful HPAs, within the tolerance, so that each sync writes a status. Lets time
-/// pass.
+/// Waits while the metric of all peaceful HPAs changes within the tolerance, so that each sync writes a status.
 async fn pass(rig: &Harness, seconds: u32) {
     for second in 0..seconds {
         rig.external("queue", &format!("{}m", 10_000 + second % 900));
@@ -71,7 +70,7 @@ fn longest_gap(rig: &Harness, names: &[(String, String)], start: Duration) -> Du
     gaps.max().unwrap()
 }
 
-/// Asserts that all HPAs were synced every period in the last minute, at most a second late.
+/// Waits for a minute. Asserts that all HPAs were synced every period in this minute, at most a second late.
 async fn assert_on_time_for_a_minute(rig: &Harness, names: &[(String, String)]) {
     let start = rig.now();
     pass(rig, 60).await;
@@ -254,7 +253,7 @@ async fn large_hpas_of_a_namespace_are_synced_one_at_a_time() {
         .add(FaultRule::new(FaultAction::Silence).path_contains("/external.metrics.k8s.io/v1beta1/"));
     let rig = Harness::start(stage);
     rig.pass(20.0).await;
-    // One sync has eight queries in flight.
+    // Only one of the two HPAs is being synced, with eight queries in flight.
     assert_eq!(
         rig.times(|request| request.path.contains("/namespaces/shop/") && request.path.contains("external"))
             .len(),

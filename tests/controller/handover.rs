@@ -1,5 +1,5 @@
 //! The handover of single HPAs between the built-in controller and this controller. The built-in controller is a second
-//! controller under another name, without labels, behind a model of the guard.
+//! Concertina under another name. It ignores labels, and a model of the guard decides about its writes.
 
 #[path = "handover/faults.rs"]
 mod faults;
@@ -19,7 +19,7 @@ use crate::support::objects::{SHOP, external, hpa};
 use crate::support::{Fixture, logs};
 
 /// HPAs with one metric each.
-fn stage(names: &[&str]) -> Fixture {
+pub(crate) fn stage(names: &[&str]) -> Fixture {
     let stage = Fixture::new();
     for name in names {
         stage.target(name, 4);
@@ -40,7 +40,7 @@ async fn move_for(stage: &Fixture, names: &[&str], seconds: u32) {
     }
 }
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 #[tokio::test(start_paused = true)]
 async fn only_labelled_hpas_are_written_and_only_until_the_label_goes() {
@@ -80,7 +80,7 @@ async fn only_labelled_hpas_are_written_and_only_until_the_label_goes() {
 async fn write_that_waits_for_a_token_is_not_sent_after_the_label_goes() {
     let stage = stage(&["a"]);
     label(&stage, "a", Some("concertina"));
-    // A bucket without tokens: the status write waits.
+    // After the first status write, the token bucket is empty, so the next status write waits.
     let replica = Replica::with(&stage, |config| {
         config.controller.status_qps = Some(0.05);
         config.burst = 1;
@@ -140,7 +140,7 @@ async fn label_of_a_namespace_counts_for_its_hpas_except_excluded_ones() {
     assert!(ours(&stage, "a")[0].checked_sub(on).unwrap() <= Duration::from_secs(15));
     assert_eq!(replica.counts(), "outside 2 in_charge 1");
     assert_eq!((ours(&stage, "b"), ours(&stage, "c")), (vec![], vec![]));
-    // The exclusion ends.
+    // Without its label, `b` is no longer excluded.
     label(&stage, "b", None);
     stage.pass(16.0).await;
     assert_eq!(replica.counts(), "outside 1 in_charge 2");
@@ -151,7 +151,7 @@ async fn label_of_a_namespace_counts_for_its_hpas_except_excluded_ones() {
     for name in NAMES {
         assert!(ours(&stage, name).iter().all(|at| *at <= off), "{name}");
     }
-    // An HPA with a label of its own stays in scope when the label of the namespace is removed.
+    // An HPA that has the label itself stays in scope when the label of the namespace is removed.
     label(&stage, "a", Some("concertina"));
     namespace_label(&stage, Some("concertina"));
     stage.pass(16.0).await;

@@ -15,11 +15,7 @@ const HPA_COUNT: &str = "horizontal_pod_autoscaler_controller_num_horizontal_pod
 
 #[tokio::test(start_paused = true)]
 async fn deleted_hpa_leaves_no_state_behind() {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Harness::start(stage);
+    let rig = Harness::start(Fixture::growing());
     rig.pass(20.0).await;
     let controller = &rig.assembly.controller;
     assert_eq!((rig.series(DESIRED), rig.series(HPA_COUNT), controller.histories.len()), (8.0, 1.0, 1));
@@ -30,16 +26,19 @@ async fn deleted_hpa_leaves_no_state_behind() {
     assert!(!rig.telemetry.render().contains(DESIRED));
 }
 
-#[tokio::test(start_paused = true)]
-async fn hpa_deleted_during_its_sync_leaves_no_state_behind() {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
+/// A controller whose HPA was deleted while its sync waited for the metric.
+async fn deleted_during_its_sync() -> Harness {
+    let stage = Fixture::growing();
     stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
-    stage.create(hpa("web", &[external("queue", "10")]));
     let rig = Harness::start(stage);
     rig.pass(5.0).await;
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_deleted_during_its_sync_leaves_no_state_behind() {
+    let rig = deleted_during_its_sync().await;
     rig.pass(60.0).await;
     let controller = &rig.assembly.controller;
     assert_eq!(rig.syncs("web").len(), 1);
@@ -49,14 +48,7 @@ async fn hpa_deleted_during_its_sync_leaves_no_state_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_deleted_during_its_sync_does_not_scale() {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
-    stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Harness::start(stage);
-    rig.pass(5.0).await;
-    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    let rig = deleted_during_its_sync().await;
     rig.pass(60.0).await;
     assert_eq!((rig.count("update", "/web/scale"), rig.replicas("web")), (0, 4));
     assert_eq!(rig.events("web"), [""; 0]);
@@ -64,15 +56,8 @@ async fn hpa_deleted_during_its_sync_does_not_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_recreated_during_its_sync_is_synced_as_the_new_one() {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.external("other", "60");
-    stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
-    stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Harness::start(stage);
-    rig.pass(5.0).await;
-    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    let rig = deleted_during_its_sync().await;
+    rig.external("other", "60");
     rig.create(hpa("web", &[external("other", "10")]));
     let uid = rig.hpa("web")["metadata"]["uid"].clone();
     rig.pass(60.0).await;
@@ -232,8 +217,8 @@ fn app(index: usize) -> String {
     format!("leftover-{index:02}")
 }
 
-/// Creates Deployments with pods and HPAs: on cpu, on a metric that works, on a metric that fails, with a twin on the
-/// same pods, and without a target. Except for the twins, the HPAs have a `behavior` that needs a history.
+/// Creates Deployments with pods and HPAs. The HPAs use cpu, a working metric or a failing metric. Some have a twin on the
+/// same pods, and some have no target. All except the twins have a `behavior` that needs a history.
 fn fill(stage: &Fixture) {
     let mut all = Vec::new();
     for (index, app) in (0..APPS).map(|index| (index, app(index))) {
@@ -314,7 +299,7 @@ async fn controller_keeps_no_state_when_its_cluster_is_emptied() {
             assert!(count > 0 || store == "due", "{store} in round {round}");
         }
         empty(&rig);
-        // Let syncs in flight finish.
+        // Wait until syncs in flight have finished.
         rig.pass(40.0).await;
         for (store, count) in entry_counts(&rig) {
             assert_eq!(count, 0, "{store} in round {round}");

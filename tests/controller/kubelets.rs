@@ -37,7 +37,8 @@ fn with_kubelets(servers: &PageServers) -> (Config, (SourceFile, Token)) {
     (config, (file, Token(token)))
 }
 
-/// A kubelet that measures every ten seconds. `used`: the seconds of cpu that each pod has used at a time.
+/// Starts a kubelet that measures every ten seconds. `used` returns the cpu seconds that each pod has used at a time in
+/// seconds.
 fn serve(servers: &PageServers, address: &str, pods: usize, used: fn(f64) -> f64) {
     let start = Instant::now();
     servers.serve(address, move |_| {
@@ -68,7 +69,7 @@ fn status(rig: &Harness) -> Value {
     json!([status["currentMetrics"], status["desiredReplicas"], rig.replicas("web"), conditions])
 }
 
-/// 60 millicores, and 120 from the 60th second on.
+/// The cpu seconds of a pod that uses 60 millicores, and 120 millicores from the 60th second of the test on.
 fn growing(at: f64) -> f64 {
     at * 0.06 + (at - 1060.0).max(0.0) * 0.06
 }
@@ -79,7 +80,7 @@ async fn decisions_equal_those_through_the_metrics_api() {
     serve(&servers, NODE, 2, growing);
     let (config, _files) = with_kubelets(&servers);
     let direct = Harness::with(stage(cpu(50), POLICY), &config);
-    // The numbers of metrics-server from the same counters.
+    // metrics-server would report these values from the same counters.
     let through = stage(cpu(50), "");
     through.cpu("web", &[60, 60]);
     let through = Harness::start(through);
@@ -115,7 +116,7 @@ async fn pods_of_a_node_that_is_down_are_missing() {
     other["status"]["hostIP"] = json!("192.168.0.2");
     stage.cluster.put_raw(other);
     let rig = Harness::with(stage, &config);
-    // For a scale-up, a missing pod counts as 0: 150 of 200 millicores.
+    // For a scale-up, the usage of a missing pod is treated as 0, so the pods use 150 of 200 millicores.
     rig.until("the demand", 40.0, |stage| stage.replicas("web") == 3).await;
     rig.pass(1.0).await;
     let problem = readings(&rig)[0].problem.clone().unwrap();
@@ -192,7 +193,7 @@ async fn without_a_file_the_metrics_api_answers() {
     };
     let plain = requests(&Config::default(), "syncPeriodSeconds: 15", None).await;
     assert_eq!(requests(&Config::default(), POLICY, Some(NO_SOURCES)).await, plain);
-    // The controller has the file, but the policy is about another metric.
+    // The controller has the file, but the policy names no kubelet as the source of the metric.
     let (with_file, _files) = with_kubelets(&servers);
     let other = "metrics: [{metric: cpu, prometheus: {server: main, query: up}}]";
     assert_eq!(requests(&with_file, other, None).await, plain);

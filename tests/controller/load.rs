@@ -91,7 +91,7 @@ async fn starting_pods_do_not_count_as_reduced_load() {
     stage.create(hpa("web", &[cpu(50)]));
     let rig = Harness::start(stage);
     rig.until("the workload has doubled", 20.0, |stage| ready(stage, "web") == 8).await;
-    // The new pods have no metrics at first. From then on, all pods are about at their target.
+    // The new pods have no metrics at first. Then, all pods are close to their target.
     for millicores in [50, 48, 52] {
         rig.metrics.set_resource(Some(usage(&rig, millicores)));
         rig.pass(60.0).await;
@@ -133,7 +133,7 @@ async fn overlapping_hpas_get_a_condition_and_do_not_scale() {
         object["spec"]["scaleTargetRef"]["name"] = json!("web");
         stage.create(object);
     }
-    // As in the reference, the first of the two HPAs is alone in its first sync.
+    // As in the reference, the first HPA is synced before the second one has registered its selector.
     let rig = Harness::start(stage);
     let message = "pods by selector app=web are controlled by more than one HPA (e.g. [shop/one shop/two])";
     rig.until("both HPAs have the condition", 16.0, |stage| {
@@ -156,7 +156,7 @@ async fn overlapping_hpas_get_a_condition_and_do_not_scale() {
 
 const QUEUE: &str = "metrics: [{metric: queue, prometheus: {server: main, query: 'sum(queue)'}}]";
 
-/// A number that servers report.
+/// A load that servers report.
 #[derive(Clone, Default)]
 struct ServedLoad(Arc<AtomicU32>);
 
@@ -170,7 +170,7 @@ impl ServedLoad {
     }
 }
 
-/// A server that answers each query with a load.
+/// Starts a server that answers each query with the returned load.
 fn queue_server(servers: &PageServers) -> ServedLoad {
     let load = ServedLoad::default();
     let answered = load.clone();
@@ -208,7 +208,7 @@ async fn decision_follows_the_arrival_of_its_number_within_100_ms() {
         stage.target(name, 2);
     }
     let rig = Harness::with(stage, &config);
-    // Each HPA syncs at another offset within the second.
+    // Each HPA syncs at a different offset within the second.
     for name in names {
         let mut object = hpa(name, &[external("queue", "10")]);
         object["metadata"]["annotations"] = json!({ ANNOTATION: format!("syncPeriodSeconds: 1\n{QUEUE}") });

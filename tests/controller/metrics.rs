@@ -88,7 +88,7 @@ async fn metric_with_a_delay_of_20_s_delays_only_its_hpa() {
     rig.pass(133.0).await;
     on_time(&rig, 10);
     let slow: Vec<_> = rig.syncs("slow").iter().map(Duration::as_secs).collect();
-    // A sync that falls due during a sync is skipped.
+    // A sync that falls due during the previous sync of the HPA is skipped.
     assert_eq!(slow, [0, 30, 60, 90, 120, 150]);
 }
 
@@ -312,8 +312,8 @@ async fn breaker_tries_each_metric_once_a_minute_while_the_api_is_down() {
     let before = (requests_to_api(&rig), rig.syncs(&name(0)).len());
     rig.pass(600.0).await;
     let requests = requests_to_api(&rig) - before.0;
-    // The controller sends one request per metric and minute, and the attempts of the breaker in each period. Without
-    // the breaker, the controller would send 1600.
+    // The controller sends one request per metric and minute, and in each period the attempts of the breaker. Without
+    // the breaker, it would send 1600 requests.
     assert!((400..=480).contains(&requests), "{requests}");
     assert_eq!(rig.syncs(&name(0)).len() - before.1, 40, "no sync is late");
     for name in (0..40).map(name) {
@@ -351,7 +351,7 @@ async fn hanging_api_delays_only_the_hpas_with_a_request_in_flight() {
     let requests = requests_to_api(&rig) - before;
     assert!((100..=220).contains(&requests), "{requests}");
     let syncs: Vec<_> = (0..20).map(|index| rig.syncs(&name(index)).len()).collect();
-    // If every sync took 30 s, each HPA would have 16 syncs in 720 s.
+    // If every sync took 30 s, each HPA would be synced every 45 s, which is 16 times in 720 s.
     assert!(syncs.iter().all(|syncs| *syncs >= 16), "{syncs:?}");
     assert!(syncs.iter().sum::<usize>() > 20 * 22, "{syncs:?}");
     rig.cluster.faults().clear();

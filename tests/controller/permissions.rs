@@ -1,5 +1,4 @@
-//! Actions that the controller must not perform, because of RBAC or a dry run. `--watch-namespaces`: the
-//! controller acts in some namespaces with permissions for them only.
+//! Actions that the controller must not perform because of RBAC, a dry run or `--watch-namespaces`.
 
 use cluster::gate::Refusal;
 use concertina::cli::Config;
@@ -8,8 +7,7 @@ use fake_cluster::{BareScale, FaultAction, FaultRule, LoggedRequest, ScalePath, 
 use serde_json::{Value, json};
 
 use crate::support::objects::{external, hpa, pod};
-use crate::support::{Fixture, Harness};
-use crate::support::{HPAS, logs};
+use crate::support::{Fixture, HPAS, Harness, logs};
 
 fn forbidden(message: &str) -> FaultAction {
     FaultAction::Status(Status::new(403, "Forbidden", message))
@@ -100,7 +98,7 @@ async fn dry_run_decides_everything_and_writes_nothing() {
     assert!(rig.reconciliations("none", "internal") >= 36.0, "{}", rig.telemetry.render());
     let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
     assert!(rig.series(desired) > 1.0);
-    // The shadow logs separate lines about rescales that it could not compare.
+    // The comparison with the other controller logs separate lines.
     let mut lines = logs::with("goes from 4 to 8: ");
     lines.retain(|line| line.contains("reconcile::report"));
     assert!(

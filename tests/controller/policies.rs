@@ -76,7 +76,7 @@ async fn pinned_count_ignores_bounds_and_failed_metrics() {
     assert_eq!(rig.hpa("web")["status"]["desiredReplicas"], 15);
     rig.pass(60.0).await;
     assert_eq!(rig.replicas("web"), 15);
-    // Without the pin, the maximum of the HPA counts again.
+    // Without the pin, the maximum of the HPA applies again.
     rig.edit("web", |hpa| hpa["metadata"]["annotations"] = json!({}));
     rig.until("the maximum", 2.0, |stage| stage.replicas("web") == 10).await;
     rig.pass(1.0).await;
@@ -335,7 +335,8 @@ async fn status_of_a_policy_reports_matches_and_problems() {
     assert_eq!(rig.count("patch", "/status"), writes, "an unchanged status is not written again");
 }
 
-/// A definition of an older release: the server drops every field of the status, or has no status subresource.
+/// With the CustomResourceDefinition of an older release, the server drops every field of the status, or has no status
+/// subresource.
 #[tokio::test(start_paused = true)]
 async fn status_that_the_server_does_not_keep_is_written_again_after_ten_minutes() {
     let object = json!({"metadata": {"name": "one"}, "status": {}}).to_string();
@@ -358,7 +359,7 @@ async fn status_that_the_server_does_not_keep_is_written_again_after_ten_minutes
                 .clone()
         };
         assert_eq!(status("two")["matched"], 1);
-        // With the definition of this release, the status follows.
+        // With the definition of this release, the status is written and kept.
         rig.cluster.faults().remove(older);
         rig.pass(620.0).await;
         assert_eq!(status("one")["matched"], 1, "{}", status("one"));

@@ -133,7 +133,7 @@ async fn strategy_relates_the_fallback_to_the_current_count() {
     }
 }
 
-/// A workload `web` of the given kind, with 4 replicas and a guard for rollouts. Its metric asks for 8 replicas.
+/// A workload `web` of the given kind, with 4 replicas and a guard for rollouts. Its metric requests 8 replicas.
 fn rolling(kind: &str, guard: &str, status: Value) -> Fixture {
     let stage = Fixture::new();
     let mut object = deployment("web", 4);

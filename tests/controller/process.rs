@@ -100,7 +100,7 @@ async fn shutdown_ends_within_the_grace_period_of_a_pod() {
     assert!(took <= Duration::from_secs(25), "{took:?}");
 }
 
-/// Panics for the metric `bomb` and forwards all others to the real APIs.
+/// Panics for the metric `bomb` and forwards all other queries to the metrics APIs.
 #[derive(Debug)]
 struct PanickingMetrics(Arc<dyn cluster::metrics::Metrics>);
 
@@ -281,18 +281,18 @@ async fn only_one_of_two_replicas_that_start_together_writes() {
     b.end().await;
 }
 
-/// Time limit of the block. A passing test takes much less.
+/// Maximum duration of the block. It is much shorter in a passing test.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Blocks the thread of the first sync, and counts the renewals of the Lease.
+/// Blocks the thread of the process in the first sync, and counts the renewals of the Lease meanwhile.
 #[derive(Debug)]
 struct Blocks {
     cluster: Cluster,
     stop: CancellationToken,
     renewals: AtomicUsize,
-    /// The number of renewals after which the block ends.
+    /// The number of renewals after which the observer stops blocking.
     until: usize,
-    /// The time without a renewal after which the block ends.
+    /// The time without a renewal after which the observer stops blocking.
     silence: Duration,
 }
 
@@ -320,7 +320,7 @@ impl Observer for Blocks {
     }
 }
 
-/// Runs a process with one HPA whose first sync blocks. Returns the end of the process and the number of
+/// Runs a process with one HPA whose first sync blocks. Returns the result of the process and the number of
 /// renewals during the block.
 async fn run_blocked(timing: Timing, until: usize, silence: Duration) -> (Result<(), AppError>, usize) {
     let clock: SharedClock = Arc::new(SystemClock);

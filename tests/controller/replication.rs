@@ -34,12 +34,12 @@ fn stage() -> Fixture {
     stage
 }
 
-/// Without takeover checks, only the copied histories carry state to the next replica.
+/// Starts a process without takeover checks, so that only the copied histories carry state to the next replica.
 fn start(stage: &Fixture, identity: &str) -> Process {
     Process::start(stage, identity, Config { takeover: TakeOver::Off, ..Config::default() })
 }
 
-/// How the first leader stops.
+/// The way in which the first leader stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaderExit {
     Never,
@@ -87,7 +87,7 @@ async fn counts_over_time(end: LeaderExit, at: f64) -> Vec<(i64, f64)> {
     counts
 }
 
-/// Checks that no more pods were added or removed within any five minutes than the policies permit.
+/// Checks that the pods added and removed within any five minutes do not exceed the policies.
 fn check_rates(counts: &[(i64, f64)]) -> Result<(), String> {
     let steps: Vec<_> = counts.windows(2).map(|pair| (pair[1].0 - pair[0].0, pair[1].1)).collect();
     for (_, from) in &steps {

@@ -158,7 +158,7 @@ impl World {
     }
 }
 
-/// A window that started before a restart ends at the same time as it would without the restart.
+/// Whether a window that started before a restart ends at the same time as without the restart.
 async fn windows_survive_a_restart(fault: InjectedFault) -> bool {
     let world = World::new(fault, 2, "80", true);
     let process = world.start("first");
@@ -174,7 +174,7 @@ async fn windows_survive_a_restart(fault: InjectedFault) -> bool {
     before == 4 && after < 4
 }
 
-/// Rescales of a crashed process count for the next process.
+/// Whether rescales of a crashed process count for the next process.
 async fn rates_survive_a_crash(fault: InjectedFault) -> bool {
     let world = World::new(fault, 2, "80", false);
     let process = world.start("first");
@@ -187,7 +187,7 @@ async fn rates_survive_a_crash(fault: InjectedFault) -> bool {
     before == 4
 }
 
-/// A change that an event reports reduces a rate policy by its exact size.
+/// Whether a rescale that an event reports reduces the allowance of a rate policy by its exact size.
 async fn events_reduce_the_rate_exactly(fault: InjectedFault) -> bool {
     let world = World::new(fault, 4, "30", false);
     let process = world.start("first");
@@ -197,7 +197,7 @@ async fn events_reduce_the_rate_exactly(fault: InjectedFault) -> bool {
     process.end().await;
     world.stage.external("queue", "80");
     let process = world.start("second");
-    // The size of the step to three is unknown. The size of the step from three to four is known.
+    // The next process cannot determine the size of the rescale to 3, but that of the rescale from 3 to 4.
     let (before, after) = (world.at(295).await, world.at(313).await);
     assert_eq!(world.at(340).await, 8);
     process.end().await;

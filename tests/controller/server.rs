@@ -212,7 +212,7 @@ async fn silent_watch_is_replaced() {
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchHang).path_suffix(HPAS).times(1));
     rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
-    // The last event is the first status write.
+    // The last event before the watch hung was the first status write.
     rig.pass(69.0).await;
     assert_eq!(rig.replicas("web"), 8);
     rig.until("the change is observed", 2.0, |stage| stage.replicas("web") == 9).await;

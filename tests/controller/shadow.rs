@@ -1,7 +1,7 @@
-//! A dry run alongside an active controller: its comparisons, and the objects that it leaves unchanged.
+//! A dry run alongside an active controller: its comparisons, and the objects that it must not change.
 //!
-//! The active controller is a second Concertina in place of the built-in one. With equal flags, both must
-//! decide alike.
+//! The active controller is a second Concertina in place of the built-in one. With equal flags, the two
+//! controllers must make equal decisions.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, HPAS, Harness, logs};
 
-/// A dry run alongside a rig.
+/// A dry run alongside the active controller of a test.
 struct Shadow {
     assembly: Assembly,
     telemetry: Metrics,
@@ -84,7 +84,7 @@ fn active(stage: Fixture) -> Harness {
     Harness::with(stage, &Config::from(Options { settings: quick(), ..Options::default() }))
 }
 
-/// Lets time pass, in which the workloads follow their counts.
+/// Waits while the status of the targets follows their counts.
 async fn pass(rig: &Harness, seconds: f64) {
     let end = rig.now() + Duration::from_secs_f64(seconds);
     while rig.now() < end {
@@ -130,7 +130,8 @@ async fn dry_run_that_compares_writes_nothing() {
     assert!(writes.is_empty(), "{writes:?}");
 }
 
-/// Ramps, jumps and noise, on HPAs with several kinds of `behavior`, at three phases between the two periods.
+/// Compares two controllers under a noisy load, on HPAs with several kinds of `behavior`, at three offsets between their
+/// periods.
 #[tokio::test(start_paused = true)]
 async fn controllers_with_equal_flags_never_differ() {
     for phase in [0.3, 7.5, 14.8] {
@@ -266,7 +267,7 @@ async fn manual_rescale_is_not_a_difference() {
     pass(&rig, 100.0).await;
     rig.target("web", 7);
     pass(&rig, 200.0).await;
-    // Both correct the count, and nothing else is compared.
+    // The two controllers correct the count, and nothing else is compared.
     assert_eq!(rig.replicas("web"), 4);
     assert_eq!(shadow.counts().differences(), 0, "{:#?}", shadow.report().changes);
 }

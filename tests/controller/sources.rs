@@ -137,7 +137,7 @@ async fn pod_that_does_not_answer_is_missing_as_in_the_reference() {
     servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 30\n"));
     let (config, _file) = config(&servers, FILE);
     let rig = Harness::with(stage(pods_metric("waiting", "10"), WAITING), &config);
-    // For a scale-up, a missing pod counts as 0: 30 of 20.
+    // For a scale-up, the value of a missing pod is treated as 0, so the sum is 30 with a target of 10 per pod.
     rig.until("the demand", 2.0, |stage| stage.replicas("web") == 3).await;
     rig.pass(1.0).await;
     let problem = readings(&rig)[0].problem.clone().unwrap();
@@ -203,7 +203,7 @@ async fn rate_from_pods_is_fresh_at_each_sync() {
     let policy = "metrics: [{metric: requests, pods: {port: http, series: requests_total, rateSeconds: 10, intervalSeconds: 1}}]";
     let (config, _file) = config(&servers, FILE);
     let rig = Harness::with(stage(pods_metric("requests", "10"), policy), &config);
-    // The first sync has one scrape, and no rate.
+    // At the first sync, only one scrape is complete, so the rate is unavailable.
     rig.until("the demand", 50.0, |stage| stage.replicas("web") == 5).await;
     rig.pass(60.0).await;
     assert!(readings(&rig)[0].age_seconds.unwrap() <= 1.1, "{:?}", readings(&rig));
@@ -231,7 +231,7 @@ async fn server_that_is_down_gets_one_query_per_second() {
     assert_eq!(rig.series(down), 1.0);
     let before = servers.requests().len();
     rig.pass(45.0).await;
-    // Three periods, so 180 queries without a breaker.
+    // Without a breaker, the controller would send 180 queries in three periods.
     let sent = servers.requests().len() - before;
     assert!(sent <= 60, "{sent}");
     let condition = rig.condition("web-7", "ScalingActive");

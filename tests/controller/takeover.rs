@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::handover::rig::{BuiltIn, OTHER};
+use crate::handover::{NAMES, stage};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Process, logs};
 
@@ -19,20 +20,9 @@ fn ours(stage: &Fixture) -> Process {
     Process::start(stage, "ours", Config::default())
 }
 
-/// Three HPAs with one metric each.
-fn three() -> Fixture {
-    let stage = Fixture::new();
-    for name in ["a", "b", "c"] {
-        stage.target(name, 4);
-        stage.external(name, "40");
-        stage.create(hpa(name, &[external(name, "10")]));
-    }
-    stage
-}
-
-/// Three HPAs, and a process that acts after some seconds of changing metrics.
+/// Three HPAs, and a process that acts after `seconds` of changing metrics.
 async fn acting_after(seconds: u32) -> (Fixture, Process) {
-    let stage = three();
+    let stage = stage(&NAMES);
     let process = ours(&stage);
     move_for(&stage, seconds).await;
     assert_eq!(state(&process), "acting");
@@ -42,7 +32,7 @@ async fn acting_after(seconds: u32) -> (Fixture, Process) {
 /// Advances the time while the metrics change every five seconds.
 async fn move_for(stage: &Fixture, seconds: u32) {
     for step in 0..seconds / 5 {
-        for (offset, name) in (0..).zip(["a", "b", "c"]) {
+        for (offset, name) in (0..).zip(NAMES) {
             stage.external(name, &(21 + (step * 17 + offset * 11) % 60).to_string());
         }
         stage.pass(5.0).await;
@@ -88,7 +78,7 @@ fn notices(stage: &Fixture) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_while_another_controller_is_active() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let process = ours(&stage);
@@ -112,7 +102,7 @@ async fn nothing_is_written_while_another_controller_is_active() {
 #[tokio::test(start_paused = true)]
 async fn writes_start_two_periods_after_the_last_foreign_write() {
     for offset in 0..8_u32 {
-        let stage = three();
+        let stage = stage(&NAMES);
         let other = BuiltIn::behind(&stage, None);
         stage.pass(20.0).await;
         let process = ours(&stage);
@@ -147,7 +137,7 @@ async fn writes_stop_within_a_second_when_the_other_controller_restarts() {
 
 #[tokio::test(start_paused = true)]
 async fn first_change_in_a_steady_cluster_is_left_to_the_other_controller() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let other = BuiltIn::behind(&stage, None);
     stage.pass(60.0).await;
     let process = ours(&stage);
@@ -171,7 +161,7 @@ async fn first_change_in_a_steady_cluster_is_left_to_the_other_controller() {
 
 #[tokio::test(start_paused = true)]
 async fn unmanaged_hpas_are_scaled_after_two_periods() {
-    let stage = three();
+    let stage = stage(&NAMES);
     stage.external("a", "80");
     let process = ours(&stage);
     let waited = stage.until("the process acts", 40.0, |stage| stage.replicas("a") == 8).await;
@@ -216,7 +206,7 @@ async fn successor_after_a_long_gap_observes_first() {
 
 #[tokio::test(start_paused = true)]
 async fn successor_of_a_holding_replica_reports_the_other_controller_too() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let _other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let first = ours(&stage);
@@ -231,7 +221,7 @@ async fn successor_of_a_holding_replica_reports_the_other_controller_too() {
 
 #[tokio::test(start_paused = true)]
 async fn count_that_another_controller_failed_to_write_is_a_proof() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let process = ours(&stage);
@@ -270,7 +260,7 @@ async fn hpa_restored_from_a_backup_is_no_foreign_write() {
 
 #[tokio::test(start_paused = true)]
 async fn successor_of_a_holding_replica_holds() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let _other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let first = ours(&stage);
@@ -316,7 +306,7 @@ async fn rescales_of_the_other_controller_count_against_the_policies() {
 
 #[tokio::test(start_paused = true)]
 async fn takeover_warn_writes_and_reports_the_other_controller() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let _other = BuiltIn::behind(&stage, None);
     stage.pass(20.0).await;
     let process = Process::start(&stage, "ours", Config { takeover: TakeOver::Warn, ..Config::default() });
@@ -329,7 +319,7 @@ async fn takeover_warn_writes_and_reports_the_other_controller() {
 
 #[tokio::test(start_paused = true)]
 async fn client_that_keeps_undoing_a_count_is_logged() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let process = ours(&stage);
     move_for(&stage, 100).await;
     let reads = || {
@@ -351,7 +341,7 @@ async fn client_that_keeps_undoing_a_count_is_logged() {
 
 #[tokio::test(start_paused = true)]
 async fn conflicting_status_write_triggers_reads_of_the_hpa() {
-    let stage = three();
+    let stage = stage(&NAMES);
     let process = ours(&stage);
     move_for(&stage, 100).await;
     let reads = |stage: &Fixture| {
@@ -371,7 +361,7 @@ async fn conflicting_status_write_triggers_reads_of_the_hpa() {
 }
 
 /// Adds an entry for a foreign status write to an HPA. Every client with permission to update the HPA can do so.
-/// `previous`: replaces the other entries.
+/// `previous` replaces the existing entries.
 fn forge(stage: &Fixture, name: &str, time: &str, previous: Option<Value>) {
     let mut hpa = stage.hpa(name);
     let entries = &mut hpa["metadata"]["managedFields"];

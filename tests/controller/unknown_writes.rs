@@ -23,7 +23,7 @@ fn first_put(stage: &Fixture, subresource: &str, action: FaultAction) {
     stage.cluster.faults().add(FaultRule::new(action).verb("update").subresource(subresource).times(1));
 }
 
-/// A fault for watches of HPAs.
+/// A fault that affects only watches of HPAs.
 fn watches(action: FaultAction) -> FaultRule {
     FaultRule::new(action).verb("watch").path_suffix("/horizontalpodautoscalers")
 }

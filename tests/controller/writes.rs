@@ -1,5 +1,5 @@
-//! Conflicts of writes, the guard against decisions on an HPA that is older than our last write, and the
-//! fields of the user, which stay unchanged.
+//! Conflicts of writes, and fields that a status write must not change. A guard prevents decisions that are based on an HPA
+//! older than our last write.
 
 use std::time::Duration;
 

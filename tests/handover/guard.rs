@@ -1,5 +1,5 @@
-//! A model of the API servers in front of the webhook. The configuration decides which writes they send to the webhook,
-//! and the code of a replica answers.
+//! A model of the API servers that call the webhook. The webhook configuration decides which writes they send to the
+//! webhook, and the real code of a replica answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) const BUILT_IN: &str = BUILT_IN_USERS[0];
 /// The correct value of `caBundle`.
 const BUNDLE: &str = "cmlnaHQ=";
 
-/// The API servers' view of the guard.
+/// The webhook configuration and the replicas behind the webhook.
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(crate) state: Mutex<State>,
@@ -36,13 +36,13 @@ pub(crate) struct State {
     pub(crate) reaches: [bool; 2],
     /// The replicas behind the Service.
     pub(crate) serving: Vec<Serving>,
-    /// Number of requests so far.
+    /// Number of requests to the webhook so far.
     requests: usize,
     /// Whether the first replica of [`Self::serving`] answers all requests.
     pub(crate) is_sticky: bool,
 }
 
-/// A replica that answers the webhook.
+/// A replica that answers requests to the webhook.
 pub(crate) struct Serving(Arc<Reviewer>);
 
 impl std::fmt::Debug for State {
@@ -64,7 +64,7 @@ impl Serving {
     }
 }
 
-/// The answer to a write.
+/// The decision of an API server about a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     Allowed,
@@ -85,14 +85,14 @@ impl Guard {
         Arc::new(Self { state: Mutex::new(state), objects })
     }
 
-    /// Checks the objects as a replica does. `Err` names the defect.
+    /// Checks the webhook configuration as a replica does. `Err` describes the defect.
     pub(crate) fn check(&self) -> Result<(), String> {
         let configuration = self.configuration();
         let trusts = |bundle: &str| bundle == BUNDLE;
         proof::webhook(&self.objects, configuration.as_ref(), &trusts).map_err(|error| error.to_string())
     }
 
-    /// Asks the webhook about a write of `user` to an API server.
+    /// Decides about a write that `user` sends to an API server.
     pub(crate) fn admit(
         &self,
         server: usize,
@@ -118,7 +118,7 @@ impl Guard {
         if answer["response"]["allowed"] == json!(false) { Admission::Refused } else { Admission::Allowed }
     }
 
-    /// The configuration in the cluster.
+    /// The webhook configuration in the cluster. `None` if it was deleted.
     fn configuration(&self) -> Option<Value> {
         let mut configuration = self.objects.webhook();
         let webhook = &mut configuration["webhooks"][0];
@@ -148,7 +148,7 @@ impl Guard {
 }
 
 impl Edit {
-    /// Whether an API server with this configuration asks the webhook about a write.
+    /// Whether an API server with this configuration sends a write to the webhook.
     fn asks(self, user: &str, subresource: &Value) -> bool {
         BUILT_IN_USERS.contains(&user)
             && match self {
@@ -163,7 +163,7 @@ impl Edit {
             }
     }
 
-    /// Whether the address and the authority lead to the webhook.
+    /// Whether the configured Service and authority are those of the webhook.
     fn is_reached(self) -> bool {
         !matches!(self, Self::OtherAuthority | Self::OtherService)
     }
@@ -212,7 +212,7 @@ fn review(exchange: &Exchange, user: &str, is_dry_run: bool) -> Option<Value> {
     })
 }
 
-/// A write of a Scale, for dry runs.
+/// A PUT of the Scale of `target`, for dry runs.
 pub(crate) fn scale_write(target: &str) -> Exchange {
     Exchange {
         method: http::Method::PUT,
@@ -227,7 +227,7 @@ pub(crate) fn scale_write(target: &str) -> Exchange {
     }
 }
 
-/// The time that an API server waits for an answer.
+/// The time that an API server waits for the webhook. `unreached` is its timeout.
 pub(crate) fn wait(admission: Admission, unreached: Duration) -> Duration {
     if admission == Admission::Failed { unreached } else { Duration::ZERO }
 }

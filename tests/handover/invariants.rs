@@ -1,4 +1,4 @@
-//! The invariants of every run, checked only on the journal of facts.
+//! The invariants of every run. They are checked on the journal of facts alone.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,17 +11,17 @@ use crate::plan::{NAMES, Plan};
 use crate::world::{LEASE, RETRY};
 
 const PERIOD: Duration = Duration::from_secs(15);
-/// The silence before a write of an HPA whose guard is proven.
+/// Minimum time from a write of the built-in loop to the next write of a replica, unless the leader has changed.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Quiet time after which a contest ends without a refused write.
+/// Time without a foreign write after which a contest ends, even if no write was refused.
 const QUIET: Duration = Duration::from_secs(30);
-/// The longest time without a writer, while no leader ends. A writer writes once a period, so the time between two
-/// writes may be one period longer.
+/// Maximum time without a writer, while no leader stops. A writer writes once a period, so the time between two writes
+/// may be one period longer.
 const LONGEST: Duration = PERIOD.saturating_mul(2);
 
-/// A Scale does not show its writer. The status write of the same sync shows it, unless that write conflicts with one
-/// of ours. While the API server waits for a webhook that it does not reach, such a conflict can repeat in every
-/// period. The outages of the schedules permit at most this number.
+/// Maximum number of successive writes of Scales by the built-in loop that no replica can attribute to it. A Scale does not
+/// show its writer. The status write of the same sync does, unless it conflicts with a write of a replica. While the API
+/// server waits for a webhook that it does not reach, such a conflict can repeat in every period.
 const UNSEEN: u32 = 8;
 
 /// A violated invariant.
@@ -32,15 +32,15 @@ pub(crate) struct Violation {
     pub(crate) text: String,
 }
 
-/// The longest times of a run.
+/// The longest times of a run without a writer and with two writers.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Longest {
-    /// Without a writer while no leader ended: the time between two writes, less the period that is usual between them.
+    /// Time between two writes minus one period, while no leader stopped.
     pub(crate) without_writer: Duration,
-    /// Like `without_writer`, but around the end of one leader.
+    /// Like `without_writer`, but while one leader stopped.
     pub(crate) without_leader: Duration,
-    /// From a status write of the built-in loop to the end of a write that a replica sent before it could know of the
-    /// status write.
+    /// Time from a status write of the built-in loop to the end of a write that a replica sent before it could observe
+    /// the status write.
     pub(crate) two_writers: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Longest {
     }
 }
 
-/// Checks a run that ends at `end`.
+/// Checks a run that ends at `end`. Returns the first violation, if any, and the longest times.
 pub(crate) fn check(plan: &Plan, facts: &[(Duration, Fact)], end: Duration) -> (Option<Violation>, Longest) {
     let checked: Vec<_> = (0..plan.hpas).map(|hpa| Hpa::new(plan, hpa).check(facts, end)).collect();
     let longest = checked.iter().fold(Longest::default(), |longest, (_, next)| longest.max(*next));
@@ -63,19 +63,20 @@ pub(crate) fn check(plan: &Plan, facts: &[(Duration, Fact)], end: Duration) -> (
 }
 
 /// The state of an HPA at one time of the journal.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact")]
 struct Hpa {
     number: usize,
-    /// The time in which a replica cannot know of a change.
+    /// Maximum time until a replica observes a change.
     unseen: Duration,
-    /// The wait of the API server for a webhook that it does not reach, and the time of a request.
+    /// Maximum duration of a write: the timeout of a webhook that the API server does not reach, and the duration of a
+    /// request.
     in_flight: Duration,
     exists: bool,
     is_in_scope: bool,
     left: Duration,
-    /// Start of the newest claim: by a label, a new object, or a new leader.
+    /// Time of the newest claim, which follows a label, a new object or a new leader.
     claimed: Duration,
-    /// Whether the newest claim continues the charge of the last leader.
+    /// Whether the newest claim continues that of the previous leader.
     is_handover: bool,
     /// Whether a replica has written since [`Self::claimed`].
     has_charge: bool,
@@ -86,12 +87,13 @@ struct Hpa {
     leader: Option<usize>,
     died: Duration,
     deaths: Vec<Duration>,
-    /// The newest write of the built-in loop that shows its writer, and the newest write of any writer.
+    /// Time of the newest write of the built-in loop that shows its writer.
     foreign: Option<Duration>,
+    /// Time of the newest write of any writer.
     last: Duration,
-    /// Number of Scales that the built-in loop wrote since its newest status.
+    /// Number of Scales that the built-in loop has written since its newest status write.
     rescales: u32,
-    /// The newest refused write of the built-in loop.
+    /// Time of the newest refused write of the built-in loop.
     refused: Option<Duration>,
     /// The replicas whose newest check found the guard intact.
     proven: BTreeSet<usize>,
@@ -234,7 +236,7 @@ impl Hpa {
         if !self.is_in_scope && now.saturating_sub(self.left) > self.unseen + self.unseen {
             return self.violation("only-in-scope", now, &format!("out of scope since {:?}", self.left));
         }
-        // A request in flight, or a request that the replica sent before it could know of the foreign write.
+        // The replica sent the request before it could observe the foreign write.
         let overlap = self.foreign.filter(|at| self.is_contested && since(*at) <= self.unseen);
         let overlap = overlap.map(|at| now.saturating_sub(at)).unwrap_or_default();
         self.longest.two_writers = self.longest.two_writers.max(overlap);
@@ -258,7 +260,7 @@ impl Hpa {
         None
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "the checks return it as it is")]
+    #[expect(clippy::unnecessary_wraps, reason = "the checks return the result unchanged")]
     fn violation(&self, invariant: &'static str, at: Duration, text: &str) -> Option<Violation> {
         let text = format!("HPA {}: {text}", NAMES[self.number]);
         Some(Violation { invariant, at, text })
@@ -268,29 +270,30 @@ impl Hpa {
 /// The author of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// A replica, by its number.
+    /// The replica with this number.
     Own(usize),
     /// The built-in loop.
     BuiltIn,
 }
 
-/// An event of a run.
+/// An entry of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fact {
-    /// A Scale or status write about an HPA succeeded. `sent`: when the writer sent it.
+    /// A write of the Scale or the status of an HPA succeeded. The writer sent it at `sent`.
     Wrote { hpa: usize, writer: Writer, is_status: bool, sent: Duration },
-    /// A replica refused a write of the built-in loop about an HPA: its Scale, its status or an event. `is_led`:
-    /// whether the Lease had a live holder, or had lost its holder so recently that a standby was about to acquire it.
+    /// A replica refused a write of the built-in loop about an HPA: its Scale, its status or an event. `is_led` is true
+    /// until a standby must have acquired an expired Lease.
     Refused { hpa: usize, is_led: bool },
     /// An HPA entered or left the scope, or was created or deleted.
     Scoped { hpa: usize, is_in_scope: bool, exists: bool },
-    /// A replica leads. `is_handover`: it acquired the Lease shortly after another replica.
+    /// A replica acquired the Lease. `is_handover` is true if another replica held it shortly before.
     Leads { replica: usize, is_handover: bool },
-    /// The leader ended.
+    /// The leader stopped.
     Died,
-    /// A check of the guard's objects by a replica has ended. `is_proven`: the result of a correct check.
+    /// A replica has checked the webhook configuration. `is_proven` is the correct result, even if a planted bug hides it
+    /// from the replica.
     Checked { replica: usize, is_proven: bool },
-    /// An event of the plan.
+    /// An action of the plan, by its name.
     Event(&'static str),
 }
 

@@ -1,13 +1,12 @@
-//! The connections of the replicas and of the built-in loop to the cluster: latency, the journal, and the guard. Bugs
-//! that the schedules must find act on these links and in the model of the webhook. Their effects equal those of an
-//! incorrect replica.
+//! The connections of the replicas and of the built-in loop to the cluster. They add latency, write the journal, and
+//! consult the model of the webhook. Planted bugs, which the schedules must find, change the exchange on these
+//! connections so that a correct replica acts like an incorrect one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use fake_cluster::{Answer, Exchange, Link, Pieces, Server, Status};
+use fake_cluster::{Answer, Exchange, Link, Server, Status};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -15,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::guard::{Admission, BUILT_IN, Guard, wait};
 use crate::invariants::{Fact, Journal, Writer};
-use crate::many_seeds::bugs;
+use crate::many_seeds::{bugs, change_objects};
 use crate::plan::NAMES;
 use crate::rig::{LABEL, OTHER};
 
@@ -36,11 +35,11 @@ pub(crate) struct LoopLink {
     pub(crate) guard: Arc<Guard>,
     pub(crate) request: Duration,
     pub(crate) unreached: Duration,
-    /// The number of the API server.
+    /// The number of the API server to which the loop is connected.
     pub(crate) server: AtomicUsize,
-    /// Whether the guard knows the user of the loop.
+    /// Whether the loop writes as the user that the webhook configuration names.
     pub(crate) is_known: AtomicBool,
-    /// Whether the Lease has a live holder.
+    /// True until a standby must have acquired an expired Lease.
     pub(crate) is_led: AtomicBool,
     pub(crate) bug: Option<PlantedBug>,
 }
@@ -131,7 +130,7 @@ async fn pause(time: Duration) {
 }
 
 impl Journal {
-    /// Records a successful request, if it writes a Scale or a status.
+    /// Records a successful request if it writes a Scale or a status.
     fn wrote(&self, exchange: &Exchange, writer: Writer, sent: Duration) {
         if let Some(hpa) = subject(exchange) {
             let is_status = exchange.path.ends_with("/status");
@@ -140,7 +139,7 @@ impl Journal {
     }
 }
 
-/// The HPA whose Scale or status a request writes. Targets have the names of their HPAs.
+/// The number of the HPA whose Scale or status a request writes. Targets have the names of their HPAs.
 fn subject(exchange: &Exchange) -> Option<usize> {
     if exchange.verb != "update" {
         return None;
@@ -150,7 +149,7 @@ fn subject(exchange: &Exchange) -> Option<usize> {
     NAMES.iter().position(|known| *known == name)
 }
 
-/// The HPA that a new event is about. A refused event proves the guard like any other write.
+/// The number of the HPA that a new event is about. A refused event proves the guard like any other write.
 fn event_subject(exchange: &Exchange) -> Option<usize> {
     let event: Value = serde_json::from_slice(&exchange.body).ok()?;
     let about = event.get("involvedObject").or_else(|| event.get("regarding"))?;
@@ -166,11 +165,11 @@ bugs! { PlantedBug:
     DryRunProves: "dry-run-proves",
     /// A replica refuses writes while no replica leads.
     RefusesWithoutLeader: "refuses-without-leader",
-    /// The check before the end of a contest always fails, and refused writes do not count.
+    /// The check before the end of a contest always fails, and refused writes do not prove the guard.
     ContestedForever: "contested-forever",
     /// A write is sent long after it has passed the gate.
     LateWrite: "late-write",
-    /// The writes of the built-in loop look like own writes.
+    /// The writes of the built-in loop appear as writes of this controller.
     ForeignWritesUnseen: "foreign-writes-unseen",
     /// A standby is in charge without the Lease.
     StandbyLeads: "standby-leads",
@@ -178,7 +177,7 @@ bugs! { PlantedBug:
     BrokenGuardUnseen: "broken-guard-unseen",
 }
 
-/// The delay of a late write.
+/// Delay of a write with [`PlantedBug::LateWrite`].
 const LATE: Duration = Duration::from_secs(13);
 
 impl PlantedBug {
@@ -188,12 +187,12 @@ impl PlantedBug {
         if is_late && exchange.path.ends_with("/scale") { LATE } else { Duration::ZERO }
     }
 
-    /// Whether a refused write of the built-in loop does not count, like a refused dry run.
+    /// Whether the built-in loop sends its writes as dry runs, so that a refusal proves nothing.
     pub(crate) fn proves_nothing(bug: Option<Self>) -> bool {
         bug == Some(Self::ContestedForever)
     }
 
-    /// Whether the server's response to a request of a replica is an error.
+    /// Whether a request of a replica fails.
     pub(crate) fn fails(bug: Option<Self>, exchange: &Exchange) -> bool {
         // A replica reads one HPA by a list, because its role permits no GET.
         let is_hpa = exchange.path.ends_with("/horizontalpodautoscalers")
@@ -208,19 +207,7 @@ impl PlantedBug {
         if !exchange.path.ends_with("/horizontalpodautoscalers") {
             return answer;
         }
-        match answer {
-            Answer::Pieces(pieces) => Answer::Pieces(bug.lines(pieces)),
-            Answer::Whole(whole) if whole.code == 200 => {
-                let Ok(mut list) = serde_json::from_slice::<Value>(&whole.body) else {
-                    return Answer::Whole(whole);
-                };
-                for item in list["items"].as_array_mut().into_iter().flatten() {
-                    bug.object(item);
-                }
-                Answer::json(200, list.to_string())
-            }
-            answer => answer,
-        }
+        change_objects(answer, move |kind, object| !matches!(kind, "LIST" | "MODIFIED") || bug.object(object))
     }
 
     fn alters_hpas(self) -> bool {
@@ -246,23 +233,5 @@ impl PlantedBug {
                 true
             }
         }
-    }
-
-    /// Changes the events of a watch.
-    fn lines(self, pieces: Pieces) -> Pieces {
-        Box::pin(pieces.map(move |piece| {
-            let piece = piece?;
-            let mut altered = Vec::new();
-            for line in piece.split_inclusive(|byte| *byte == b'\n') {
-                let Ok(mut event) = serde_json::from_slice::<Value>(line) else {
-                    altered.extend_from_slice(line);
-                    continue;
-                };
-                if event["type"] != "MODIFIED" || self.object(&mut event["object"]) {
-                    altered.extend_from_slice(format!("{event}\n").as_bytes());
-                }
-            }
-            Ok(Bytes::from(altered))
-        }))
     }
 }

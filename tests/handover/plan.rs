@@ -30,9 +30,10 @@ pub(crate) enum Action {
     Start,
     /// The Lease cannot be read or written for this number of seconds.
     LoseLease(u64),
-    /// A user tries a write about an HPA as the built-in loop, as a dry run, at an API server.
+    /// A client, as the user of the built-in loop, sends a dry run of a write for an HPA (first number) to an API server
+    /// (second number).
     DryRun(usize, usize),
-    /// Whether the built-in loop writes as the user that the guard knows, or as another user.
+    /// Changes whether the built-in loop writes as the user that the webhook configuration names, or as an unknown user.
     Identity(bool),
 }
 
@@ -47,9 +48,9 @@ pub(crate) enum Edit {
     NamespaceSelector,
     /// The selector of objects selects none.
     ObjectSelector,
-    /// The authority of another service.
+    /// `caBundle` is the authority of another service.
     OtherAuthority,
-    /// The Service of another program.
+    /// `clientConfig` names the Service of another program.
     OtherService,
     /// The rule for Scales is missing.
     NoScales,
@@ -59,7 +60,7 @@ pub(crate) enum Edit {
     OtherUsers,
     /// A longer time limit, which does not weaken the guard.
     TimeLimit,
-    /// Another label of the object, which does not weaken the guard.
+    /// An additional label of the object, which does not weaken the guard.
     ObjectLabel,
 }
 
@@ -79,15 +80,14 @@ const EDITS: [Edit; 10] = [
 /// A schedule and the constants of its run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Number of HPAs.
     pub(crate) hpas: usize,
-    /// Delay of each event of a watch of a replica.
+    /// Delay of each watch event that a replica receives.
     pub(crate) watch_delay: Duration,
-    /// Duration of a request, half of it before the server applies it.
+    /// Duration of a request. Half of it passes before the server applies the request.
     pub(crate) request: Duration,
     /// The time that the API server waits for a webhook that it does not reach.
     pub(crate) unreached: Duration,
-    /// Whether the webhook of a standby answers before that of the leader.
+    /// Whether a standby, if any, answers all requests to the webhook. Otherwise, the replicas answer in turn.
     pub(crate) standby_answers: bool,
     /// The actions, each with the time since the previous one.
     pub(crate) actions: Vec<(Duration, Action)>,
@@ -120,7 +120,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
             0..=4 => rng.below(3_000),
             5..=15 => rng.below(35_000),
             16..=17 => rng.between(35_000, 70_000),
-            // Longer than the ten periods in which a foreign write counts as a relapse.
+            // Longer than the ten periods within which a foreign write is treated as a relapse into a contest.
             _ => rng.between(160_000, 200_000),
         };
         for (number, action) in episode(&mut rng, hpas).into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Runs a plan: the replicas, the Lease, the checks of the guard, and the actions.
+//! Runs a plan: it starts and kills replicas, models the Lease, runs the guard checks, and performs the actions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,24 +18,26 @@ use crate::rig::{BuiltIn, Replica, label, namespace_label};
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::{Fixture, HPAS};
 
-/// Duration of the Lease, and the time for which its holder leads without a renewal.
+/// Duration of the Lease.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
+/// Time without a renewal after which the leader exits.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// The longest wait of a standby between two attempts to acquire the Lease.
+/// Maximum time between two attempts of a standby to acquire the Lease.
 pub(crate) const RETRY: Duration = Duration::from_millis(4_400);
 /// The interval between steps of the world, and between renewals of the Lease.
 const STEP: Duration = Duration::from_secs(1);
 /// The interval between changes of the metrics.
 const METRICS: Duration = Duration::from_secs(5);
-/// The intervals between checks of the guard's objects, while they are correct and while they are not.
+/// The interval between checks of the webhook configuration while it is correct.
 const CHECK: Duration = Duration::from_secs(20);
+/// The interval between checks of the webhook configuration while it is defective.
 const CHECK_AGAIN: Duration = Duration::from_secs(5);
-/// The time until a replica that lost the Lease runs again.
+/// The time until a replica that lost the Lease restarts.
 const RESTART: Duration = Duration::from_secs(3);
 /// Maximum number of running replicas.
 const MOST: usize = 3;
 
-/// One replica and its state.
+/// A running replica.
 struct Running {
     number: usize,
     replica: Replica,
@@ -55,19 +57,20 @@ pub(crate) struct World {
     link: Arc<LoopLink>,
     rng: Rng,
     replicas: Vec<Running>,
-    /// Number of replicas so far.
+    /// Number of replicas that have been started.
     started: usize,
     leader: Option<usize>,
     /// Time of the last renewal of the Lease, if any.
     renewed: Option<Duration>,
-    /// When a standby acquires the Lease that has expired.
+    /// Time at which a standby acquires the expired Lease.
     acquired_at: Option<Duration>,
-    /// The Lease is unavailable until then.
+    /// Time until which the Lease is unavailable.
     lost_until: Duration,
     restarts: Vec<Duration>,
     next_metrics: Duration,
-    /// The labels of the HPAs and of the namespace, and whether an HPA is in scope.
+    /// The label of each HPA.
     labels: [Option<&'static str>; 3],
+    /// The label of the namespace.
     namespace: Option<&'static str>,
     in_scope: [bool; 3],
 }
@@ -120,7 +123,7 @@ pub(crate) async fn play(plan: Plan, seed: u64, bug: Option<PlantedBug>) -> Arc<
         world.pass(after).await;
         world.act(action);
     }
-    // Long enough for every bound.
+    // No invariant permits a delay of two minutes.
     world.pass(Duration::from_mins(2)).await;
     Arc::clone(&world.journal)
 }
@@ -200,7 +203,7 @@ impl World {
         self.serve();
     }
 
-    /// Each replica checks the guard's objects.
+    /// Each replica checks the webhook configuration when its check is due.
     fn check(&mut self, now: Duration) {
         for running in &mut self.replicas {
             if now < running.next_check {
@@ -230,7 +233,7 @@ impl World {
         }
     }
 
-    /// The leader receives the refusals of its standbys.
+    /// Reports the refusals of the standbys to the leader.
     fn report(&self) {
         let leader = self.replicas.iter().find(|running| self.leader == Some(running.number));
         let Some(leader) = leader else { return };

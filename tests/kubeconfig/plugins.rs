@@ -1,5 +1,5 @@
-//! Credentials of plugins, as shell scripts, and of certificates and keys in files that are replaced while
-//! the controller runs.
+//! Tests of credential plugins, which are shell scripts here, and of token, certificate and key files that are replaced
+//! while the controller runs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::servers::{Server, certificate};
 use super::{Folder, ask, clients, clients_within, logs};
 
-/// A plugin that logs its runs in `runs`, saves its input in `info`, and continues with `script`.
+/// Writes a plugin that appends a line to `runs`, saves its input in `info`, and then executes `script`. Returns the field
+/// `exec` for it.
 fn plugin(folder: &Folder, script: &str) -> String {
     let text = format!(
         "#!/bin/sh\ncd '{}'\necho run >> runs\nruns=$(wc -l < runs)\necho \"$KUBERNETES_EXEC_INFO\" > info\n{script}\n",
@@ -32,7 +33,7 @@ fn exec(command: &str) -> String {
     )
 }
 
-/// A script that prints credentials.
+/// A script that prints an ExecCredential with `status`.
 fn print(status: &str) -> String {
     format!(
         "cat <<END\n{{\"kind\": \"ExecCredential\", \"apiVersion\": \"client.authentication.k8s.io/v1\", \"status\": {status}}}\nEND"
@@ -221,17 +222,17 @@ async fn token_file_is_trimmed_and_read_again_after_a_refusal() {
     assert_eq!(tokens(&server), ["first", "first", "second"]);
 }
 
-/// The interval between two reads of the files.
+/// An interval after which the client reads its TLS files again.
 const REREAD: Duration = Duration::from_secs(50);
 
-/// Lets the time to the next read of the files pass.
+/// Advances the time to the next read of the TLS files.
 async fn until_next_read() {
     tokio::time::pause();
     tokio::time::advance(REREAD).await;
     tokio::time::resume();
 }
 
-/// The cluster of a kubeconfig, with the authority of the server in a file.
+/// The fields of a kubeconfig's cluster, with the certificate authority of the server in `ca.crt`.
 fn fields(server: &Server) -> String {
     format!("server: 'https://{}', certificate-authority: ca.crt", server.address)
 }

@@ -1,4 +1,4 @@
-//! An embedded API server behind TLS, and a proxy. Both record what clients send.
+//! An embedded API server behind TLS, and a proxy. The server and the proxy record the data that clients send.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// A name that no resolver can resolve, so that only a proxy reaches this server.
+/// A host name without a DNS entry, so that clients reach the server by this name only through a proxy.
 pub(crate) const NAME: &str = "api.concertina.test";
 
 /// Recorded texts, in order of arrival.
@@ -35,7 +35,7 @@ impl RecordedTexts {
     }
 }
 
-/// A certificate and its key.
+/// A self-signed certificate for `names`, with its key.
 pub(crate) fn certificate(names: &[&str]) -> CertifiedKey<KeyPair> {
     generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
 }
@@ -105,8 +105,8 @@ impl Server {
         server
     }
 
-    /// Replaces the certificate and the accepted clients, as a restart of the server does. Open connections
-    /// are closed.
+    /// Restarts the server with a new certificate and with another list of accepted clients. Closes open
+    /// connections.
     pub(crate) fn restart(&mut self, clients: &[CertificateDer<'static>]) {
         self.certified_key = certificate(&["127.0.0.1", NAME]);
         *self.acceptor.lock() = acceptor(&self.certified_key, clients);
@@ -148,27 +148,26 @@ where
     }
 }
 
-/// The behavior of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ProxyBehavior {
-    /// Opens the tunnel.
+    /// Opens tunnels for CONNECT requests, and answers plain HTTP requests with `{}`.
     Tunnel,
-    /// Refuses with the given status.
+    /// Refuses every request with this status line.
     Refuse(&'static str),
     /// Supports SOCKS 5 and requires user and password.
     Socks,
 }
 
-/// A proxy that connects every client to the same server.
+/// A proxy that connects every client to one server, whatever destination the client requests.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    /// Heads of the requests to the proxy.
+    /// Heads of the HTTP requests to the proxy. With SOCKS, texts of the form `user:password@host:port`.
     pub(crate) heads: RecordedTexts,
 }
 
 impl Proxy {
-    pub(crate) async fn start(to: SocketAddr, manners: ProxyBehavior) -> Self {
-        Self::listen(to, manners, None).await
+    pub(crate) async fn start(to: SocketAddr, behavior: ProxyBehavior) -> Self {
+        Self::listen(to, behavior, None).await
     }
 
     /// A proxy that listens with TLS and the certificate of the server.
@@ -176,7 +175,7 @@ impl Proxy {
         Self::listen(to.address, ProxyBehavior::Tunnel, Some(acceptor(&to.certified_key, &[]))).await
     }
 
-    async fn listen(to: SocketAddr, manners: ProxyBehavior, tls: Option<TlsAcceptor>) -> Self {
+    async fn listen(to: SocketAddr, behavior: ProxyBehavior, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let heads = RecordedTexts::default();
@@ -186,8 +185,8 @@ impl Proxy {
                 let (tls, heads) = (tls.clone(), heads.clone());
                 tokio::spawn(async move {
                     match tls {
-                        Some(tls) => serve(tls.accept(stream).await.unwrap(), to, manners, heads).await,
-                        None => serve(stream, to, manners, heads).await,
+                        Some(tls) => serve(tls.accept(stream).await.unwrap(), to, behavior, heads).await,
+                        None => serve(stream, to, behavior, heads).await,
                     }
                 });
             }
@@ -199,10 +198,10 @@ impl Proxy {
 async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     mut client: IO,
     to: SocketAddr,
-    manners: ProxyBehavior,
+    behavior: ProxyBehavior,
     heads: RecordedTexts,
 ) {
-    if manners == ProxyBehavior::Socks {
+    if behavior == ProxyBehavior::Socks {
         socks(&mut client, &heads).await;
     } else {
         let mut head = Vec::new();
@@ -214,14 +213,13 @@ async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
         }
         let head = String::from_utf8(head).unwrap();
         heads.add(head.clone());
-        if let ProxyBehavior::Refuse(answer) = manners {
+        if let ProxyBehavior::Refuse(answer) = behavior {
             let _ =
                 client.write_all(format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").as_bytes()).await;
             return;
         }
         if !head.starts_with("CONNECT ") {
-            // The request is plain HTTP to a server with an http:// URL. The proxy answers the request
-            // itself.
+            // Requests to an http:// URL need no tunnel. The proxy answers them itself.
             let answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
             let _ = client.write_all(answer).await;
             return;
@@ -232,7 +230,7 @@ async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     let _ = copy_bidirectional(&mut client, &mut server).await;
 }
 
-/// Implements RFC 1928 and 1929 as far as a client with user and password needs them.
+/// Performs the handshake of SOCKS 5 (RFC 1928) with user and password (RFC 1929).
 async fn socks<IO: AsyncRead + AsyncWrite + Unpin>(client: &mut IO, heads: &RecordedTexts) {
     async fn text<IO: AsyncRead + Unpin>(client: &mut IO) -> String {
         let length = client.read_u8().await.unwrap();

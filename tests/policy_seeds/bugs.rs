@@ -3,31 +3,29 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use fake_cluster::{Answer, Exchange, Pieces, Status};
-use futures::StreamExt as _;
+use fake_cluster::{Answer, Exchange, Status};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::many_seeds::bugs;
+use crate::many_seeds::{bugs, change_objects};
 
 bugs! { PlantedBug:
     /// A process that starts later, such as after a failover, does not end a mode at its `until`.
     UntilMissedAtFailover: "until-missed-at-failover",
-    /// The ceiling of the HPA does not bound a floor.
+    /// The maximum of the HPA does not bound the floor of a schedule.
     FloorAboveMaximum: "floor-above-maximum",
-    /// A step has no bound.
+    /// The guard `maxStep` has no effect.
     StepIgnored: "step-ignored",
     /// A metric that failed once fails forever, so its fallback never ends.
     FallbackNeverEnds: "fallback-never-ends",
-    /// A fallback starts at once.
+    /// A fallback starts without its `failureDurationSeconds`.
     FallbackWithoutDuration: "fallback-without-duration",
-    /// A recurring schedule keeps the offset of the winter when the clocks change.
+    /// A recurring schedule keeps the winter time when the clocks change.
     ClockChangeIgnored: "clock-change-ignored",
     /// A pause does not hold the count.
     PauseWrites: "pause-writes",
-    /// A mode of one direction allows both.
+    /// A mode for one direction allows both directions.
     DirectionIgnored: "direction-ignored",
     /// The limits of the platform do not apply.
     LimitsIgnored: "limits-ignored",
@@ -37,15 +35,15 @@ bugs! { PlantedBug:
     SelectorIgnored: "selector-ignored",
     /// Modes end, and schedules start and end, five seconds late.
     LateEdge: "late-edge",
-    /// The highest proposal counts, not the lowest.
+    /// The highest proposal is chosen, although the policy requires the lowest.
     CombineIgnored: "combine-ignored",
     /// A target scales up while its pods are pending.
     PendingPodsIgnored: "pending-pods-ignored",
     /// A target scales down when all metrics drop to 0 at once.
     ZeroMetricsIgnored: "zero-metrics-ignored",
-    /// A guard that waits for pods sets the count, too.
+    /// The guard for pending pods also sets the count.
     GuardScales: "guard-scales",
-    /// A tenant has a mode that the platform does not allow.
+    /// The policy of a tenant uses a mode that the platform does not allow.
     ModeAllowed: "mode-allowed",
 }
 
@@ -55,6 +53,7 @@ pub(crate) struct Alteration {
     bug: Option<PlantedBug>,
     /// The number of the process, in the order of the starts.
     process: usize,
+    /// Paths of the external metrics that have failed.
     failed: Mutex<BTreeSet<String>>,
 }
 
@@ -82,40 +81,14 @@ impl Alteration {
             return answer;
         }
         let process = self.process;
-        match answer {
-            Answer::Pieces(pieces) => Answer::Pieces(lines(bug, process, is_hpa, pieces)),
-            Answer::Whole(whole) if whole.code == 200 => {
-                let Ok(mut list) = serde_json::from_slice::<Value>(&whole.body) else {
-                    return Answer::Whole(whole);
-                };
-                for item in list["items"].as_array_mut().into_iter().flatten() {
-                    bug.object(process, is_hpa, item);
-                }
-                Answer::json(200, list.to_string())
+        change_objects(answer, move |kind, object| {
+            if bug == PlantedBug::DeletionIgnored && !is_hpa && kind == "DELETED" {
+                return false;
             }
-            answer => answer,
-        }
+            bug.object(process, is_hpa, object);
+            true
+        })
     }
-}
-
-/// Changes the events of a watch.
-fn lines(bug: PlantedBug, process: usize, is_hpa: bool, pieces: Pieces) -> Pieces {
-    Box::pin(pieces.map(move |piece| {
-        let piece = piece?;
-        let mut altered = Vec::new();
-        for line in piece.split_inclusive(|byte| *byte == b'\n') {
-            let Ok(mut event) = serde_json::from_slice::<Value>(line) else {
-                altered.extend_from_slice(line);
-                continue;
-            };
-            if bug == PlantedBug::DeletionIgnored && !is_hpa && event["type"] == "DELETED" {
-                continue;
-            }
-            bug.object(process, is_hpa, &mut event["object"]);
-            altered.extend_from_slice(format!("{event}\n").as_bytes());
-        }
-        Ok(Bytes::from(altered))
-    }))
 }
 
 impl PlantedBug {

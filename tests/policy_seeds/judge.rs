@@ -5,15 +5,15 @@ use crate::model::{Inputs, Subject};
 use crate::plan::{Event, Metric, NAMES, Plan};
 use crate::world::Write;
 
-/// Events reach the controller within this time.
+/// Maximum time until an event reaches the controller.
 const WINDOW: i64 = 200;
-/// The duration of a start or a failover, from the death of a leader to the first syncs of the next leader.
+/// Maximum duration of a start, or of a failover from the death of a leader to the first syncs of the next leader.
 const FAILOVER: i64 = 40_000;
-/// The maximum duration of a sync beyond its period.
+/// Maximum time from the due time of a sync to its end.
 const SLACK: i64 = 3_000;
-/// The longest delay of a sync at the end of a mode, or at the start or end of a schedule.
+/// Maximum delay of a sync at an edge, which is the end of a mode or the start or end of a schedule.
 const EDGE: i64 = 1_000;
-/// The maximum age of a failure that a standby may not know when its leader dies. The standby receives histories about
+/// Maximum age of a metric's failure that the histories of a standby may lack when the leader dies. The standby receives histories about
 /// once a second, and the first sync that fails comes up to a period after the failure.
 const UNKNOWN: i64 = 25_000;
 
@@ -24,7 +24,7 @@ pub(crate) struct Violation {
     pub(crate) text: String,
 }
 
-/// The state of one HPA, as far as the judge follows it.
+/// The state of one HPA that the judge tracks.
 struct Followed<'a> {
     plan: &'a Plan,
     hpa: usize,
@@ -37,19 +37,19 @@ struct Followed<'a> {
     /// The time of the last event or edge.
     disturbed: i64,
     died: Vec<i64>,
-    /// The sync periods, each with the time from which it applies.
+    /// The sync periods in seconds, each with the time from which it applies.
     periods: Vec<(i64, i64)>,
-    /// The first time from which each metric may have failed for the controller, which may have missed a short
-    /// recovery.
+    /// Earliest time since which the controller may have observed only failures of each metric. It may have missed a
+    /// short recovery.
     failing_earliest: [Option<i64>; 2],
     recovered: [i64; 2],
     /// The time since which a policy has fallbacks.
     fallbacks_since: Option<i64>,
-    /// The end of the last time with a count out of bounds. The algorithm reads no metrics in that time.
+    /// End of the last interval with a count out of bounds, in which the algorithm read no metrics.
     unread_to: i64,
     /// The time since which every metric has a value other than 0, and zeroMetrics applies.
     loaded_since: Option<i64>,
-    /// Whether the controller certainly knows that all metrics dropped to 0 at once.
+    /// Whether the controller must have observed that all metrics dropped to 0 at once.
     has_dropped: bool,
 }
 
@@ -145,7 +145,7 @@ impl<'a> Followed<'a> {
         }
         self.drop_to_zero(at, event, &old, &new);
         self.fallbacks_since = if new.has_fallbacks() { self.fallbacks_since.or(Some(at)) } else { None };
-        // Several events within the window count as one.
+        // Several events within the window are treated as one.
         if at - self.before.1 > WINDOW {
             self.before = (earlier, at);
         }
@@ -153,7 +153,7 @@ impl<'a> Followed<'a> {
         self.happens(at, 2 * new.period.max(old.period) * 1000 + SLACK);
     }
 
-    /// Follows whether the controller knows that all metrics dropped to 0 at once: it read other values before, and no
+    /// Updates [`Self::has_dropped`]. The controller must have observed the drop if it read other values before and no
     /// leader has died since.
     fn drop_to_zero(&mut self, at: i64, event: &Event, old: &Inputs, new: &Inputs) {
         let was_read = |since: i64| at - since > 2 * old.period * 1000 + SLACK;
@@ -167,7 +167,7 @@ impl<'a> Followed<'a> {
         self.loaded_since = if is_loaded { self.loaded_since.or(Some(at)) } else { None };
     }
 
-    /// A mode ends, or a schedule starts or ends.
+    /// Handles the end of a mode, or the start or end of a schedule.
     fn edge(&mut self, at: i64) {
         let inputs = self.subject.inputs(at);
         let calm =
@@ -227,7 +227,7 @@ impl<'a> Followed<'a> {
         ))
     }
 
-    /// Adds to the inputs whether fallbacks may apply at a time.
+    /// Adds to the inputs whether fallbacks and the guard `zeroMetrics` may apply at a time.
     fn complete(&self, mut inputs: Inputs, at: i64) -> Inputs {
         for metric in 0..2 {
             let (Some(fallback), Some(since)) = (inputs.fallback_of(metric), inputs.failing[metric]) else {

@@ -3,7 +3,7 @@
 
 use crate::plan::{Action, Event, Fallback, Metric, Mode, Pending, Plan, Policy, TARGET};
 
-/// The inputs of the count of one HPA at a time.
+/// The inputs that determine the count of one HPA at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Inputs {
     bounds: (i64, i64),
@@ -21,9 +21,9 @@ pub(crate) struct Inputs {
     pub(crate) metrics: [Metric; 2],
     /// The time since which each metric has no value.
     pub(crate) failing: [Option<i64>; 2],
-    /// Whether each metric may be, and may not be, replaced by its fallback.
+    /// For each metric, whether its fallback may apply, and whether it may fail to apply.
     pub(crate) replaced: [(bool, bool); 2],
-    /// Whether a drop of all metrics to 0 may hold the count, and may not hold it.
+    /// Whether a drop of all metrics to 0 may hold the count, and whether it may fail to hold the count.
     pub(crate) held: (bool, bool),
 }
 
@@ -98,7 +98,7 @@ impl Subject {
         edges.filter(|edge| *edge > at).min()
     }
 
-    /// The inputs of the count at a time.
+    /// The inputs at a time, without fallbacks and without the effect of `zeroMetrics`.
     pub(crate) fn inputs(&self, at: i64) -> Inputs {
         let policies = self.policies();
         let mode = first(&policies, |policy| policy.mode);
@@ -174,7 +174,7 @@ impl Inputs {
         named.or_else(|| same.find(|fallback| fallback.metric.is_none()))
     }
 
-    /// The counts that the next sync may set, from the current one.
+    /// The counts that the next sync may set if the count is `current`.
     pub(crate) fn next_counts(&self, current: i64) -> Vec<i64> {
         let mut counts = Vec::new();
         let values = [false, true];
@@ -193,7 +193,7 @@ impl Inputs {
         counts
     }
 
-    /// Whether the algorithm reads the metrics with this count.
+    /// Whether the algorithm reads the metrics if the target has this count.
     pub(crate) fn are_metrics_read(&self, count: i64) -> bool {
         let (lowest, highest) = self.limits();
         (lowest..=highest).contains(&count)
@@ -232,8 +232,8 @@ impl Inputs {
         }
     }
 
-    /// A scale-up waits for pending pods, and a scale-down for metrics that dropped to 0. A count out of bounds is
-    /// corrected anyway.
+    /// Applies the guards. Pending pods prevent a scale-up, and metrics that dropped to 0 prevent a scale-down. A count out
+    /// of bounds is still corrected.
     fn guarded(&self, current: i64, wanted: i64, held: bool) -> i64 {
         let (lowest, highest) = self.limits();
         let waits = matches!(self.pending, (Some(maximum), pods) if pods > maximum.pods(current));
@@ -252,7 +252,7 @@ impl Inputs {
         for (metric, replaced) in replaced.into_iter().enumerate() {
             match (self.metrics[metric], self.fallback_of(metric)) {
                 (Metric::Value(value), _) => {
-                    // Within a tolerance of a tenth of the target the count is right.
+                    // Within a tolerance of a tenth of the target, the current count is kept.
                     let is_right = (value - TARGET * current).abs() * 10 <= TARGET * current;
                     proposals.push(if is_right { current } else { (value + TARGET - 1) / TARGET });
                 }

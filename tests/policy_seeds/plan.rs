@@ -7,7 +7,7 @@ pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// The metrics of each HPA. Their names in the API contain the name of the HPA, so that no HPA reads a value of another
 /// HPA.
 pub(crate) const METRICS: [&str; 2] = ["one", "two"];
-/// The load that one replica takes.
+/// The average metric value per replica that HPAs target.
 pub(crate) const TARGET: i64 = 10;
 /// The label that the ScalingPolicy selects.
 pub(crate) const LABEL: &str = "team";
@@ -16,7 +16,7 @@ pub(crate) const LABEL: &str = "team";
 pub(crate) struct Plan {
     pub(crate) epoch: Timestamp,
     pub(crate) bounds: Vec<(i64, i64)>,
-    /// In the order of their times.
+    /// Events in the order of their times.
     pub(crate) events: Vec<(i64, Event)>,
     pub(crate) end: i64,
 }
@@ -32,19 +32,19 @@ pub(crate) enum Event {
         hpa: usize,
         policy: Option<Policy>,
     },
-    /// The ScalingPolicy of HPAs with the label.
+    /// Sets or deletes the ScalingPolicy of the HPAs with [`LABEL`].
     Namespaced(Option<Policy>),
-    /// The ClusterScalingPolicy of all HPAs.
+    /// Sets or deletes the ClusterScalingPolicy, which applies to all HPAs.
     Cluster(Option<Policy>),
     Label {
         hpa: usize,
         is_set: bool,
     },
-    /// All metrics drop to 0 at once.
+    /// All metrics of the HPA drop to 0 at once.
     Zero {
         hpa: usize,
     },
-    /// The number of pending pods of the target.
+    /// Sets the number of pending pods of the target.
     PendingPods {
         hpa: usize,
         pods: i64,
@@ -58,7 +58,7 @@ pub(crate) enum Metric {
     Value(i64),
     /// The query fails.
     Error,
-    /// The query has no values.
+    /// The query returns no values.
     Empty,
 }
 
@@ -90,9 +90,9 @@ pub(crate) struct Policy {
     pub(crate) pending: Option<Pending>,
     /// Whether metrics that drop to 0 at once hold the count.
     pub(crate) zero: bool,
-    /// The highest floor and the highest ceiling, of a ClusterScalingPolicy.
+    /// The highest floor and the highest ceiling that a ClusterScalingPolicy allows.
     pub(crate) limits: Option<(i64, i64)>,
-    /// The modes that policies of tenants may have, of a ClusterScalingPolicy with limits.
+    /// The modes that a ClusterScalingPolicy with limits allows in policies of tenants.
     pub(crate) allowed: Option<[&'static str; 2]>,
 }
 
@@ -102,13 +102,13 @@ pub(crate) struct Schedule {
     pub(crate) to: i64,
     pub(crate) floor: Option<i64>,
     pub(crate) ceiling: Option<i64>,
-    /// The time zone of a recurring schedule. Without it the schedule applies once.
+    /// The time zone of a recurring schedule. Without a time zone, the schedule applies once.
     pub(crate) zone: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fallback {
-    /// `None`: all metrics.
+    /// The number of the metric, or `None` for all metrics.
     pub(crate) metric: Option<usize>,
     pub(crate) empty: bool,
     pub(crate) seconds: i64,
@@ -137,8 +137,8 @@ impl Plan {
 }
 
 impl Policy {
-    /// The policy of an HPA as the text of an annotation, or as a spec. Names of metrics contain the name of an HPA, so
-    /// the fallbacks of a policy for several HPAs have entries for each.
+    /// The policy as the `spec` of an object, which is also the content of an annotation. Names of metrics contain the name
+    /// of an HPA, so a fallback has an entry for each of `hpas`.
     pub(crate) fn spec(&self, plan: &Plan, hpas: &[usize]) -> Value {
         let mut spec = Map::new();
         if let Some((mode, until)) = self.mode {
@@ -220,7 +220,7 @@ impl Mode {
 }
 
 impl Pending {
-    /// The number of pods for a current count.
+    /// The number of pods at a current count.
     pub(crate) fn pods(self, current: i64) -> i64 {
         match self {
             Self::Pods(pods) => pods,

@@ -1,4 +1,4 @@
-//! Plays a plan: processes of the controller on the in-memory API server.
+//! Runs a plan with processes of the controller and the embedded cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct Write {
 
 type Writes = Arc<Mutex<Vec<(i64, Write)>>>;
 
-/// The connection of a process to the cluster.
+/// The connection of a process to the cluster. It records writes of Scales and applies the planted bug.
 #[derive(Debug)]
 struct Recorded {
     cluster: Cluster,
@@ -56,7 +56,7 @@ impl Link for Recorded {
             if let (Some((hpa, path)), Some(from), Some(200)) = (path, from, answer.code()) {
                 let scale = self.cluster.scale(&path).unwrap();
                 let to = scale.spec_replicas;
-                // The pods follow at once.
+                // The status of the target follows at once.
                 self.cluster.put_scale(&path, BareScale { status_replicas: to, ..scale });
                 self.writes.lock().push((millis(self.started.elapsed()), Write { hpa, from, to }));
             }
@@ -65,7 +65,7 @@ impl Link for Recorded {
     }
 }
 
-/// The HPA and the path of a Scale that a request writes.
+/// The number of the HPA and the path of the Scale that a request writes. `None` for other requests.
 fn scale_of(exchange: &Exchange) -> Option<(usize, ScalePath)> {
     let target = exchange.path.strip_suffix("/scale").filter(|_| exchange.verb == "update")?;
     let hpa = NAMES.iter().position(|name| target.ends_with(&format!("/{name}")))?;
@@ -85,21 +85,21 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap()
 }
 
-/// A run.
+/// The state of a run.
 struct World<'a> {
     plan: &'a Plan,
     stage: Fixture,
     started: Instant,
     writes: Writes,
     metrics: BTreeMap<String, Value>,
-    /// The faults of the queries that fail.
+    /// The injected faults by the names of the failing metrics.
     failing: BTreeMap<String, FaultId>,
     processes: Vec<(String, Process)>,
     starts: usize,
     bug: Option<PlantedBug>,
 }
 
-/// Plays a plan. Returns the writes of Scales, with their times in milliseconds.
+/// Runs a plan. Returns the writes of Scales, with their times in milliseconds.
 pub(crate) async fn play(plan: &Plan, bug: Option<PlantedBug>) -> Vec<(i64, Write)> {
     let mut world = World {
         plan,
@@ -218,7 +218,7 @@ impl World<'_> {
         self.stage.metrics.set_external(self.metrics.clone().into_iter().collect());
     }
 
-    /// Creates and deletes pods until this number is pending.
+    /// Creates or deletes pods so that `pods` pods are pending.
     fn pending(&self, app: &str, pods: i64) {
         for index in 0..4 {
             let mut pod = pod(app, index);
@@ -262,7 +262,7 @@ impl World<'_> {
         }));
     }
 
-    /// The leader loses its connections permanently, and another process starts.
+    /// Disconnects the leader permanently and starts another process.
     fn death(&mut self) {
         let leases = self.stage.cluster.list("coordination.k8s.io/leases", None);
         let holder = leases.first().map(|lease| lease["spec"]["holderIdentity"].clone()).unwrap_or_default();

@@ -67,7 +67,7 @@ async fn changed_certificate_is_reloaded_and_a_broken_one_is_ignored() {
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(served_certificate(&rig, "localhost").await, second);
 
-    // A certificate without its key, as between two writes.
+    // The certificate is replaced before its key, so the files do not match.
     let CertifiedKey { cert, .. } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     fs::write(&files.certificate, cert.pem()).unwrap();
     tokio::time::sleep(Duration::from_mins(2)).await;
@@ -150,12 +150,12 @@ fn with_scraper() -> Harness {
     rig
 }
 
-/// Everything that the server sends before it closes the connection.
+/// Sends `bytes` over TCP. Returns everything that the server sends until it closes the connection.
 async fn answer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // A reset ends the connection as well.
+    // A reset also closes the connection, so an error is accepted.
     let _ = timeout(SOON, stream.read_to_end(&mut answer))
         .await
         .expect("the server does not close the connection");
@@ -165,7 +165,7 @@ async fn answer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn tls_versions_before_1_2_are_refused() {
     let rig = Harness::start();
-    // A ClientHello of TLS 1.1 with one cipher suite, no session, no extensions.
+    // A ClientHello of TLS 1.1 with one cipher suite and without a session or extensions.
     let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 2];
     hello.extend([7; 32]);
     hello.extend([0, 0, 2, 0xc0, 0x13, 1, 0]);
@@ -184,7 +184,7 @@ async fn tls_versions_before_1_2_are_refused() {
             .stdin(Stdio::null())
             .output()
             .await;
-        // Without openssl, the handcrafted handshake above must suffice.
+        // If openssl is not installed, only the handcrafted ClientHello is tested.
         let Ok(received) = received else { continue };
         let text = String::from_utf8_lossy(&received.stdout).into_owned();
         assert_eq!(text.contains("Cipher is ECDHE"), accepted, "{version}: {text}");
@@ -260,7 +260,7 @@ async fn thousand_idle_connections_do_not_block_a_scrape() {
             assert!(start.elapsed() < SOON, "{number}: {:?}", start.elapsed());
         }
     }
-    // The server closes unauthenticated connections first, so an earlier scraper keeps its connection.
+    // With too many connections, the server closes unauthenticated ones first. The scraper keeps its connection.
     let (status, _) = timeout(SOON, ask(&mut before, "GET", "/metrics", &bearer("token"))).await.unwrap();
     assert_eq!(status, 200);
     let start = Instant::now();

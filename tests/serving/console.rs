@@ -1,4 +1,4 @@
-//! `--console`: the page with all HPAs on the secure port.
+//! Tests of the page that `--console` serves on the secure port.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::harness::{Authority, Harness, SOON, ask, bearer, client};
 
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 
-/// Explains an HPA with its name.
+/// Explains each HPA by its name, and reports an empty state of the controller.
 #[derive(Debug)]
 struct Echo;
 
@@ -41,12 +41,12 @@ impl Inspect for Echo {
     }
 }
 
-/// A server whose console has `shop/web` and `bank/web`.
+/// A server whose console shows the HPAs `shop/web` and `bank/web`.
 fn start() -> Harness {
     start_in(|_| {})
 }
 
-/// Like [`start`], with objects in the cluster.
+/// Like [`start`], but `fill` creates objects in the cluster first.
 fn start_in(fill: impl FnOnce(&Cluster)) -> Harness {
     let store = Store::new(Arc::new(SystemClock));
     for namespace in ["shop", "bank"] {
@@ -57,7 +57,7 @@ fn start_in(fill: impl FnOnce(&Cluster)) -> Harness {
     Harness::serving(|_| {}, fill, |endpoints| endpoints.with_console(Some(ConsolePages::new(pages))))
 }
 
-/// A user of the page with access to the HPAs of `shop`.
+/// Permits the user `jane`, with the token `tenant`, to open the console and to read the HPAs of `shop`.
 fn allow_tenant(rig: &Harness) {
     rig.reviews().add_token("tenant", "jane", &["shop-developers"]);
     rig.reviews().allow_path("jane", "get", "/console");
@@ -65,7 +65,7 @@ fn allow_tenant(rig: &Harness) {
     rig.reviews().allow_resource("shop-developers", "get", HPAS, Some("shop"));
 }
 
-/// Opens the stream of events.
+/// Requests the event stream of the console, without waiting for the response.
 async fn stream(rig: &Harness, token: &str) -> TlsStream<TcpStream> {
     let mut stream = rig.connect(client(None)).await.unwrap();
     let request = format!("GET /console/stream HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(token));
@@ -73,7 +73,7 @@ async fn stream(rig: &Harness, token: &str) -> TlsStream<TcpStream> {
     stream
 }
 
-/// Reads a stream until it contains a text.
+/// Reads from the stream until the received text contains `wanted`. Returns that text.
 async fn until(stream: &mut TlsStream<TcpStream>, wanted: &str) -> String {
     let mut text = String::new();
     let reading = async {
@@ -140,7 +140,7 @@ async fn console_accepts_a_client_certificate() {
     });
     rig.reviews().allow_path("viewers", "get", "/console");
     let start = Instant::now();
-    // The server reads the authorities after its start, and refuses the certificate until then.
+    // The server reads the certificate authorities after its start. Until then, it refuses the client certificate.
     loop {
         let identity = authority.sign("jane", "viewers", 2099);
         let (status, _) = rig.ask_with_certificate(identity, "/console/", "").await;

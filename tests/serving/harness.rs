@@ -1,4 +1,4 @@
-//! The harness: a server on a free port, an embedded cluster behind it, and a client.
+//! A server on a free port with an embedded cluster behind it, and clients for it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -29,7 +29,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
-/// The maximum duration of an immediate response.
+/// Maximum time until a response, or until a condition is met that needs no waiting.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) struct Harness {
@@ -47,7 +47,7 @@ impl Harness {
         Self::with(|_| {}, |_| {})
     }
 
-    /// Like [`Self::start`], but with changed serving options, and with objects in the cluster.
+    /// Like [`Self::start`], but `alter` changes the serving options, and `fill` creates objects in the cluster.
     pub(crate) fn with(alter: impl FnOnce(&mut Serving), fill: impl FnOnce(&Cluster)) -> Self {
         Self::serving(alter, fill, |endpoints| endpoints)
     }

@@ -40,7 +40,7 @@ fn config() -> kube::Config {
     config
 }
 
-/// A replica with `token` in the file for histories.
+/// A replica whose `--history-token-file` contains `token`.
 fn replica(token: &str) -> Peers {
     peers_from(&config(), Some(file(token)))
 }
@@ -50,7 +50,7 @@ fn peers_from(config: &kube::Config, token: Option<PathBuf>) -> Peers {
     Peers::new(&clients, token, &config.cluster_url, None).unwrap()
 }
 
-/// A new file in the folder for tests.
+/// Writes a new file to the temporary folder of the tests.
 fn file(content: &str) -> PathBuf {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ fn file(content: &str) -> PathBuf {
     path
 }
 
-/// A page that returns its query, and the number of its requests.
+/// A page that returns its query, and a counter of its requests.
 fn page() -> (HeldPage, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&requests);

@@ -1,4 +1,4 @@
-//! The webhook over real TLS, with the in-memory API server behind it.
+//! Tests of the webhook over real TLS, with the embedded API server behind it.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -162,7 +162,7 @@ fn review(name: &str) -> Value {
 async fn send(stream: &mut TlsStream<TcpStream>, head: &str, body: &[u8]) -> (u16, String) {
     let head = format!("{head}Host: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The server may refuse the body before its end.
+    // The server may refuse the request before it has read the whole body.
     let _ = stream.write_all(body).await;
     let mut text = Vec::new();
     let ended = stream.read_to_end(&mut text).await;
@@ -186,7 +186,7 @@ async fn webhook_refuses_with_a_certificate_that_the_bundle_verifies() {
     dry_run["request"]["dryRun"] = json!(true);
     let (_, body) = rig.post(dry_run.to_string().as_bytes()).await;
     assert!(body.contains("\"allowed\":false"), "{body}");
-    // The dry run does not count as a refused write.
+    // A refused dry run is not counted as a refused write.
     let counted = "concertina_handover_refused_total{resource=\"scale\"} 1\n";
     assert!(rig.telemetry.render().contains(counted), "{}", rig.telemetry.render());
     assert!(rig.charges.rows()[0].last_refused_write.is_some());
@@ -226,7 +226,7 @@ async fn webhook_survives_invalid_requests() {
     let mut stream = rig.connect().await;
     let large = format!("POST /handover HTTP/1.1\r\nContent-Length: {}\r\n", MAX_BODY + 1);
     assert_eq!(send(&mut stream, &large, b"").await.0, 413);
-    // Without a declared length.
+    // A chunked body has no declared length.
     let mut stream = rig.connect().await;
     let mut chunks = Vec::new();
     for _ in 0..=MAX_BODY >> 16 {
@@ -254,7 +254,7 @@ async fn requests_without_an_answer_in_time_are_counted() {
     let mut plain = TcpStream::connect(rig.address).await.unwrap();
     plain.write_all(b"POST /handover HTTP/1.1\r\n\r\n").await.unwrap();
     rig.unanswered(&[("error", 1), ("handshake", 1)]).await;
-    // The client closes the connection before the end of the body.
+    // The client closes the connection before it has sent the whole body.
     let mut stream = rig.connect().await;
     let head = "POST /handover?timeout=1s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -272,12 +272,12 @@ async fn request_of_a_client_that_left_is_counted_and_proves_nothing() {
     let length = body.len();
     let request =
         format!("POST /handover HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
-    // Nothing else runs before the connection has ended, as if the process had been stopped.
+    // The webhook does not run before the connection is closed, as if its process were paused.
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
     drop(stream);
     rig.unanswered(&[("closed", 1)]).await;
-    // The API server has allowed this write.
+    // Without an answer, the API server allows the write, so no write was refused.
     assert_eq!(rig.charges.rows()[0].last_refused_write, None);
     rig.stop.cancel();
 }

@@ -1,5 +1,5 @@
-//! The connection between one lifetime of a process and the cluster: latency, faults, the ledger, and a planted
-//! bug if there is one.
+//! The connection between one lifetime of a process and the cluster. It adds latency, injects faults, records requests in
+//! the ledger, and applies the planted bug, if any.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::request_log::{Entry, Subject};
 use crate::run::Run;
 use crate::tenants::{self, Response};
 
-/// Time after which a hanging metrics API closes the connection: more than the time limit of a request.
+/// Time after which a hanging metrics API closes the connection. It exceeds the timeout of a request.
 const NO_ANSWER: Duration = Duration::from_mins(2);
 
 /// The connection of one lifetime of a process.
@@ -30,7 +30,7 @@ pub(crate) struct ApiLink {
     pub(crate) run: Arc<Run>,
     pub(crate) process: usize,
     pub(crate) life: u32,
-    /// Cancelled at the end of the lifetime, as all other processes observe it.
+    /// Cancelled when the process is disconnected at the end of its lifetime.
     pub(crate) cut: CancellationToken,
     /// Classes of the watches that have hung.
     pub(crate) hung: Mutex<BTreeSet<Class>>,
@@ -41,7 +41,7 @@ pub(crate) struct ApiLink {
 /// State of a planted bug in one lifetime of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Bug {
-    /// The HPA with the failure that stopped all others, if any.
+    /// The HPA whose failure stopped all others. Empty before such a failure.
     stopped_by: Vec<Option<usize>>,
     scales: BTreeMap<Option<usize>, Whole>,
     has_written: bool,
@@ -61,8 +61,8 @@ impl Link for ApiLink {
 }
 
 impl ApiLink {
-    /// The process's side of the connection. A planted bug acts here. It makes a correct process act like an incorrect
-    /// one.
+    /// Sends a request from the process. A planted bug intercepts the request here, and makes a correct process act like an
+    /// incorrect one.
     async fn send(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         match self.run.plant {
             None => self.forward(exchange, server).await,
@@ -84,7 +84,7 @@ impl ApiLink {
         std::mem::replace(&mut self.bug.lock().has_written, true)
     }
 
-    /// The Scale at the first read.
+    /// Returns the response to the first successful read of a Scale instead of `answer`.
     pub(crate) fn first_scale(&self, hpa: Option<usize>, answer: Answer) -> Answer {
         let Answer::Whole(whole) = answer else { return answer };
         if whole.code != 200 {
@@ -107,13 +107,13 @@ impl ApiLink {
         }
     }
 
-    /// Waits for the amount of a fault, but at most until the fault ends.
+    /// Waits for the `amount` of a fault in milliseconds, but at most until the fault ends.
     async fn delay(&self, strike: &FaultHit) {
         let over = self.run.sleep_until(strike.until);
         let _ = tokio::time::timeout(Duration::from_millis(strike.amount), over).await;
     }
 
-    /// The far side of the connection: the network and the API server.
+    /// Forwards a request over the network to the API server, with latency and faults.
     pub(crate) async fn forward(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         let subject = Subject::from_exchange(&exchange);
         let number = self.run.sent(Entry::new(&exchange, subject, self.process, self.life, self.run.now()));
@@ -201,7 +201,7 @@ impl ApiLink {
         })
     }
 
-    /// Applies faults to a response. Returns whether the response is still unchanged.
+    /// Applies faults to a response. The flag is false if the process can recognise that the response is lost or broken.
     fn after(&self, subject: Subject, answer: Answer) -> (Answer, bool) {
         use FaultKind as K;
         if self.hit(&[K::CrashAfter], subject).is_some() {
@@ -260,7 +260,7 @@ impl ApiLink {
     }
 }
 
-/// The response to a query of a hostile tenant that does not reach the backend.
+/// The response to a query of a hostile tenant that does not reach the backend. `None` for all other queries.
 async fn answer_tenant(exchange: &Exchange) -> Option<Answer> {
     let metric = exchange.path.rsplit('/').next().filter(|_| tenants::owns(&exchange.path))?;
     match tenants::response(metric)? {
@@ -325,9 +325,9 @@ struct Lines {
     number: u64,
     pieces_read: u64,
     waiting: VecDeque<Bytes>,
-    /// Set while events are lost. The connection then breaks or ends with a 410.
+    /// Set while events are lost: the fault, and the time at which the connection breaks or the watch ends with a 410.
     end: Option<(FaultKind, Instant)>,
-    /// Whether a periodic bookmark has passed.
+    /// Whether the process has received a periodic bookmark.
     bookmarked: bool,
 }
 
@@ -337,15 +337,15 @@ impl Lines {
         let broken = || Some(Err(std::io::ErrorKind::ConnectionReset.into()));
         let link = Arc::clone(&self.link);
         loop {
-            // `Notify` wakes watches in the order in which they started to wait. A watch channel wakes in an
-            // order that differs between processes.
+            // `Notify` wakes watches in the order in which they started to wait. A `watch` channel wakes
+            // its receivers in an order that differs between runs.
             let changed = link.run.faults_changed.notified();
             if let Some((kind, at)) = self.end {
                 tokio::select! {
                     biased;
                     () = link.cut.cancelled() => return broken(),
                     () = sleep_until(at) => {}
-                    // The piece is dropped.
+                    // Drop the piece.
                     piece = self.pieces.next() => {
                         if piece.is_none() {
                             self.pieces = Box::pin(futures::stream::pending());
@@ -449,7 +449,7 @@ fn expired_event() -> Bytes {
     format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
 }
 
-/// Whether an event is a bookmark that does not end a list.
+/// Whether an event is a bookmark other than the one at the end of a streamed list.
 fn is_bookmark(line: &[u8]) -> bool {
     let text = std::str::from_utf8(line).unwrap_or_default();
     text.starts_with("{\"type\":\"BOOKMARK\"") && !text.contains("initial-events-end")

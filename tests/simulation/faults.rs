@@ -15,9 +15,9 @@ use crate::request_log::Subject;
 use crate::run::Run;
 use crate::seeded_bugs::SeededBug;
 
-/// Time after which a process replaces a silent watch, with the time of the next one's start.
+/// Maximum time until a process has replaced a silent watch.
 const SILENCE: Duration = Duration::from_secs(95);
-/// Time after which a process notices that a restore of etcd has lost the version of its watch: two silent watches in a
+/// Time after which a process notices that a restore of etcd has lost the version of its watch. Two silent watches in a
 /// row cause a list.
 pub(crate) const RESTORE_UNNOTICED: Duration = SILENCE.saturating_mul(2);
 
@@ -25,7 +25,7 @@ pub(crate) const RESTORE_UNNOTICED: Duration = SILENCE.saturating_mul(2);
 #[derive(Debug, Default)]
 pub(crate) struct ActiveFaults {
     active: Vec<Active>,
-    /// Number of hits by the number of the fault in the plan.
+    /// Number of hits by fault, which has its number in the plan.
     pub(crate) hits: BTreeMap<usize, u64>,
 }
 
@@ -91,8 +91,8 @@ fn hangs(kind: FaultKind, amount: u64) -> bool {
 }
 
 impl Fault {
-    /// How long the effect of the fault outlasts it. Only after 90 s of silence does a process notice that a watch
-    /// hangs, and only after two silent watches that a restore of etcd has lost the version of its watch.
+    /// Time by which the effect of the fault outlasts the fault. A process notices a hanging watch after 90 s of silence.
+    /// It notices after two silent watches that a restore of etcd has lost the version of its watch.
     pub(crate) fn aftermath(&self) -> Duration {
         if self.loses_versions() {
             RESTORE_UNNOTICED
@@ -218,18 +218,18 @@ fn with_shifted_clock(answer: &Bytes) -> Bytes {
     bytes.into()
 }
 
-/// Versions that other types take per second, if a restore loses versions. The cluster then never reaches again
-/// the versions that processes have observed, although tenants edit HPAs for minutes. A watch that is silent until
-/// then would lose the events in between, which no client can notice.
+/// Number of resource versions that writes of other types use per second, if a restore loses versions. Processes have then
+/// observed versions that the restored cluster does not reach again. Otherwise, a silent watch would resume once the
+/// cluster reaches its version, and would miss the events in between. No client can notice such a loss.
 const BUSY: u64 = 100_000;
-/// Versions by which a restore exceeds the last version, if it raises versions.
+/// Number of versions by which a restore exceeds the last version, if it raises versions.
 const RAISED: u64 = 1_000_000;
 
 /// The newest version of the cluster at each second.
 #[derive(Debug, Default)]
 pub(crate) struct Backups {
     versions: Vec<(Duration, u64)>,
-    /// Whether other types take versions.
+    /// Whether writes of other types use versions.
     is_busy: bool,
 }
 
@@ -245,14 +245,14 @@ impl Backups {
         Self { versions: Vec::new(), is_busy }
     }
 
-    /// The newest version at `at`, or the oldest one that is known.
+    /// The newest version at `at`, or the oldest recorded version.
     fn version(&self, at: Duration) -> Option<u64> {
         let taken = self.versions.iter().rfind(|(taken, _)| *taken <= at);
         taken.or_else(|| self.versions.first()).map(|(_, version)| *version)
     }
 }
 
-/// Takes a backup.
+/// Records the current version as a backup.
 pub(crate) fn back_up(run: &Run) {
     let mut backups = run.backups.lock();
     backups.versions.push((run.now(), run.cluster.resource_version()));

@@ -18,13 +18,13 @@ const PERIOD: Duration = Duration::from_secs(15);
 
 /// Time after a fault or a restart until standbys have copied all histories.
 const IMPAIRED: Duration = Duration::from_secs(25);
-/// Minimum time after all faults: until syncs must be on time again and requests are few, and four periods.
+/// Minimum time after all faults: a minute in which syncs and requests may still be disturbed, and four periods.
 const CALM: Duration = Duration::from_mins(2);
 
-/// Time after all other faults for which a tenant remains: until syncs must be on time again, and two periods.
+/// Time for which a tenant remains after all other faults: a minute in which syncs may still be late, and two periods.
 const TENANT: Duration = Duration::from_secs(60 + 30);
 
-/// Generates the plan of a seed. With a planted bug, the scene and the faults can expose the bug.
+/// Generates the plan of a seed. With a planted bug, the scene and the faults are chosen so that they can expose the bug.
 pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let mut scene = scene(seed);
     let mut favoured: &[_] = &[];
@@ -277,7 +277,7 @@ fn faults(
     faults
 }
 
-/// Lets at most one restore lose versions, and none together with a watch that hangs or a process that is cut off. After
+/// Permits at most one restore to lose versions, and none if a watch hangs or a process is cut off. After
 /// a silence before the first bookmark, a process assumes that the server sends no bookmarks. It then notices the
 /// restore only when the server ends the watch.
 fn limit_lost_versions(faults: &mut [Fault]) {
@@ -292,8 +292,8 @@ fn limit_lost_versions(faults: &mut [Fault]) {
     }
 }
 
-/// In some seeds, every process restarts once more, after the effects of all other faults on handovers. The
-/// ideal history then judges the handovers.
+/// Restarts of every process, in some seeds, at times when no other fault affects handovers. The ideal history then judges
+/// the handovers.
 fn unimpaired_restarts(scene: &InitialState, seed: u64, faults: &[Fault]) -> Vec<Fault> {
     if scene.processes == 1 || !Rng::for_purpose(seed, 8).percent(30) {
         return Vec::new();
@@ -420,7 +420,7 @@ impl HpaPlan {
         self.behavior.as_ref().is_some_and(|behavior| behavior["scaleDown"]["selectPolicy"] == "Disabled")
     }
 
-    /// Whether `behavior` has a tolerance above the values of the flag.
+    /// Whether `behavior` has a tolerance above every value that the scene may have for the flag.
     fn tolerates_much(&self) -> bool {
         self.rules().any(|rules| rules["tolerance"] == "0.2")
     }

@@ -26,7 +26,7 @@ pub(crate) struct IdealHistories {
     state: Mutex<State>,
 }
 
-/// Numbers of handovers, each of the history of one HPA.
+/// Numbers of handovers. Each HPA is counted separately.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Handovers {
     pub(crate) all: u64,
@@ -79,8 +79,8 @@ impl IdealHistories {
         self.state.lock().syncs
     }
 
-    /// 10. Every decision equals the decision of the pure rules on the same inputs and a history that was
-    ///     never lost.
+    /// Invariant 10: every decision equals the decision of the pure rules on the same inputs and a history that was
+    /// never lost.
     fn check_decision(
         &self,
         sync: &ConcludedSync<'_>,
@@ -97,8 +97,8 @@ impl IdealHistories {
             clock_offset: sync.set,
             at: Duration::ZERO,
         });
-        // The controller cannot distinguish the count of a recreated target from the last count of an earlier lifetime,
-        // and keeps the mark of that lifetime until the first count. The status of a new HPA may come from another
+        // With a history inherited from an earlier lifetime, the controller cannot distinguish the count of a recreated
+        // target from the last count of that lifetime. The status of a new HPA may also come from another
         // controller.
         let is_ambiguous =
             history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at);
@@ -119,7 +119,7 @@ impl IdealHistories {
         }
         ideal.last_life = witness.life;
         ideal.at = run.now();
-        // A change of the clock leaves the age of history entries unchanged.
+        // A change of the clock does not change the age of history entries.
         ideal.history.shift(sync.set - ideal.clock_offset);
         ideal.clock_offset = sync.set;
         let hpa = Hpa {
@@ -150,7 +150,7 @@ impl IdealHistories {
         Some(("decides as with an ideal history", text))
     }
 
-    /// 2. More load never results in fewer replicas, and neither does load without a bound.
+    /// Invariant 2: more load never results in fewer replicas, however large the load is.
     fn check_growth(
         &self,
         hpa: &Hpa<'_>,
@@ -171,8 +171,8 @@ impl IdealHistories {
     }
 }
 
-/// Whether as many pods count as the Scale has replicas, or none exist. Otherwise more load can lower the count: the
-/// rules multiply by the pods that count, but keep the count of the Scale within the tolerance.
+/// Whether the number of counted pods equals the replicas of the Scale, or no pods exist. Otherwise, more load can lower
+/// the count: the rules multiply by the counted pods, but within the tolerance they keep the count of the Scale.
 fn counts_all_replicas(pods: &[Arc<Pod>], decision: &Decision) -> bool {
     let counted =
         pods.iter().filter(|pod| !pod.terminating && !matches!(pod.phase, Phase::Succeeded | Phase::Failed));

@@ -1,14 +1,18 @@
-//! Random numbers from seeds, and runs of many seeds on all cores. The tests of the simulation, the handover and the scaling
-//! policies use this module.
+//! Random numbers from seeds, runs of many seeds on all cores, and planted bugs. The tests of the simulation, the handover
+//! and the scaling policies use this module.
 
 use std::io::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use bytes::Bytes;
+use fake_cluster::Answer;
+use futures::StreamExt as _;
 use parking_lot::Mutex;
+use serde_json::Value;
 
-/// The seeds in an environment variable, like `300` or `300..600`, or `default`.
+/// The seeds in an environment variable, such as `300` or `300..600`, or `default`.
 pub(crate) fn chosen(variable: &str, default: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var(variable) else { return default };
     let (from, to) = text.split_once("..").unwrap_or(("0", &text));
@@ -16,7 +20,7 @@ pub(crate) fn chosen(variable: &str, default: Range<u64>) -> Range<u64> {
     range.unwrap_or_else(|| panic!("{variable}: {text:?} must be like 300 or 300..600"))
 }
 
-/// Plays each seed once. Each core takes the next seed.
+/// Runs `play` once for each seed, on all cores.
 pub(crate) fn each_seed(seeds: &Range<u64>, play: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(seeds.start);
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -96,7 +100,7 @@ impl Rng {
         Self(mix(seed ^ 0x9e37_79b9_7f4a_7c15))
     }
 
-    /// A separate generator for one purpose. More draws for one purpose leave the other generators unchanged.
+    /// A separate generator for one purpose. More draws for one purpose do not affect the other generators.
     pub(crate) fn for_purpose(seed: u64, purpose: u64) -> Self {
         Self::new(mix(seed) ^ mix(purpose.wrapping_mul(0xd129_0d3f_8a5b_11c7)))
     }
@@ -142,3 +146,38 @@ fn mix(mut z: u64) -> u64 {
 }
 
 pub(crate) use bugs;
+
+/// Changes the objects in a response to a list or a watch request. `change` receives the type of a watch event, or `LIST`
+/// for an item of a list. It returns whether the watch event is delivered.
+pub(crate) fn change_objects(
+    answer: Answer,
+    change: impl Fn(&str, &mut Value) -> bool + Send + 'static,
+) -> Answer {
+    match answer {
+        Answer::Pieces(pieces) => Answer::Pieces(Box::pin(pieces.map(move |piece| {
+            let piece = piece?;
+            let mut changed = Vec::new();
+            for line in piece.split_inclusive(|byte| *byte == b'\n') {
+                let Ok(mut event) = serde_json::from_slice::<Value>(line) else {
+                    changed.extend_from_slice(line);
+                    continue;
+                };
+                let kind = event["type"].as_str().unwrap_or_default().to_owned();
+                if change(&kind, &mut event["object"]) {
+                    changed.extend_from_slice(format!("{event}\n").as_bytes());
+                }
+            }
+            Ok(Bytes::from(changed))
+        }))),
+        Answer::Whole(whole) if whole.code == 200 => {
+            let Ok(mut list) = serde_json::from_slice::<Value>(&whole.body) else {
+                return Answer::Whole(whole);
+            };
+            for item in list["items"].as_array_mut().into_iter().flatten() {
+                change("LIST", item);
+            }
+            Answer::json(200, list.to_string())
+        }
+        answer => answer,
+    }
+}

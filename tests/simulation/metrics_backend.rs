@@ -1,5 +1,5 @@
-//! The three metrics APIs: metric values for the loads of a run and its current pods. Responses can have
-//! larger values, to repeat a decision under more load.
+//! The backend of the three metrics APIs. Its values follow from the loads of a run and from the current pods. A
+//! [`LoadFactor`] raises the values of responses, to repeat a decision under more load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use crate::tenants::{self, NAMESPACE};
 /// Loads by HPA and metric.
 #[derive(Debug)]
 pub(crate) struct MetricValues {
-    /// Number of HPAs.
     hpas: usize,
     state: Mutex<State>,
 }
@@ -65,13 +64,14 @@ impl MetricValues {
 }
 
 impl State {
-    /// A metric value with a target of `each` thousandths per replica, divided by `shared_by`.
+    /// The value of a metric with a target of `each` thousandths per replica, divided among `shared_by` pods.
     fn value(&self, hpa: usize, metric: usize, each: u64, shared_by: usize) -> Option<String> {
         // Half of the metrics of `InvalidSpec::DifferentMetrics` have a value.
         let metric = if metric >= DIFFERENT && metric.is_multiple_of(2) { 0 } else { metric };
         Some(match self.loads.get(&(hpa, metric))? {
             Load::Demand(tenths) => {
-                // The value is rounded down. The rules round up, which yields one pod more without tolerance.
+                // The value is rounded down, because the rules round up. Without a tolerance, a value that is slightly too
+                // large would yield one pod more.
                 let millis = tenths * each / 10 / u64::try_from(shared_by.max(1)).unwrap();
                 format!("{millis}m")
             }
@@ -190,11 +190,10 @@ impl MetricsBackend for MetricValues {
     }
 }
 
-/// Factor by which values grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoadFactor {
     Tenfold,
-    /// A factor with results larger than any number type holds.
+    /// Replaces each value by the largest possible quantity.
     Boundless,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The same initial and final state, without actions, faults and a takeover.
+    /// A plan with the same initial and final state, but without actions, faults and a takeover.
     pub(crate) fn without_path(&self) -> Self {
         let mut plan = self.clone();
         (plan.actions, plan.faults) = (Vec::new(), Vec::new());

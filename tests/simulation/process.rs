@@ -1,4 +1,4 @@
-//! A process: everything except the command line, with several lifetimes in sequence. Its clock can jump and drift.
+//! A process without its command line, with several lifetimes in sequence. Its clock can jump and drift.
 //! Panics are recorded, including panics that the process catches. The tasks of a run share one thread, so the records
 //! of parallel runs stay separate.
 
@@ -100,7 +100,7 @@ impl Process {
         self.running = Some(tokio::spawn(running));
     }
 
-    /// Whether this lifetime acts with `--takeover=wait`.
+    /// Whether this lifetime has started to act, with `--takeover=wait`.
     pub(crate) fn acts(&self) -> bool {
         self.telemetry.render().lines().any(|line| line == "concertina_takeover_state{state=\"acting\"} 1")
     }
@@ -114,7 +114,7 @@ impl Process {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// Checks whether the lifetime has ended and schedules the next one after `pause`.
+    /// Schedules the next lifetime after `pause` if the current one has ended.
     pub(crate) async fn poll_exit(&mut self, run: &Run, pause: Duration) {
         let Some(running) = self.running.take_if(|running| running.is_finished()) else { return };
         let ended = running.await;

@@ -57,9 +57,9 @@ pub(crate) struct Run {
 pub(crate) struct Life {
     pub(crate) number: u32,
     pub(crate) started: Duration,
-    /// Requests an orderly shutdown of the process.
+    /// Cancelled to request an orderly shutdown of the process.
     pub(crate) stop: CancellationToken,
-    /// Disconnects the process from the network. Other processes observe a crash.
+    /// Cancelled to disconnect the process from the network. Other processes observe a crash.
     pub(crate) cut: CancellationToken,
 }
 
@@ -71,7 +71,7 @@ struct LifeEnd {
     in_order: bool,
 }
 
-/// Minimum age of a standby that has copied everything.
+/// Minimum age of a standby that has copied all histories.
 const COPIED: Duration = Duration::from_secs(20);
 /// Changes within this time before a crash may be lost.
 const UNCOPIED: Duration = Duration::from_secs(2);
@@ -188,7 +188,7 @@ impl Run {
     }
 
     /// Whether the next lifetime must have the whole history of an HPA with a last sync at `synced`. No fault may have
-    /// impaired the handover, and one of these conditions must hold:
+    /// impaired the handover, and one of these conditions must be met:
     /// - Another process had been standing by for long enough. After a crash, the last seconds may be lost, and so may
     ///   a foreign change without a later status write.
     /// - A single process shut down in order and wrote a checkpoint after its last requests for the HPA, and the next
@@ -205,7 +205,7 @@ impl Run {
         let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_unimpaired = *self.handover_impaired_until.lock() <= end.at;
         let last_foreign_change = self.last_foreign_change(hpa);
-        // A hostile tenant changes its HPAs constantly.
+        // A hostile tenant changes its HPAs constantly, so their histories are not judged.
         let Some(name) = InitialState::number(&hpa.key.name) else { return false };
         let ledger = self.ledger.lock();
         let its_requests = || {

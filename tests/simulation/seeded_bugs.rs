@@ -23,7 +23,7 @@ bugs! { SeededBug:
     LateWrite: "late-write",
     /// A large count overflows.
     OverflowWraps: "overflow-wraps",
-    /// A metric that failed counts as zero.
+    /// A metric that failed is treated as zero.
     ErrorsAreZero: "errors-are-zero",
     /// Policies do not limit the written counts.
     RatesIgnored: "rates-ignored",
@@ -49,7 +49,7 @@ bugs! { SeededBug:
     ClockMisread: "clock-misread",
     /// The next leader receives no history.
     HistoryLost: "history-lost",
-    /// A truncated metrics response counts as complete.
+    /// A truncated metrics response is treated as complete.
     HalfIsWhole: "half-is-whole",
     /// The checkpoint is not written.
     CheckpointUnwritten: "checkpoint-unwritten",
@@ -94,8 +94,7 @@ impl SeededBug {
         }
     }
 
-    /// Whether the seeds of [`prepare`](Self::prepare) and of [`exposing_faults`](Self::exposing_faults) differ
-    /// from ordinary seeds.
+    /// Whether the seeds for this bug favour faults that expose it, unlike ordinary seeds.
     pub(crate) fn is_favoured(self) -> bool {
         !self.exposing_faults().is_empty()
     }
@@ -248,7 +247,7 @@ impl SeededBug {
                 answer
             }
             (Self::TwoWriters, Class::LeaseGet) => {
-                // The Lease looks released.
+                // The Lease appears released.
                 let answer = link.forward(exchange, server).await;
                 let Answer::Whole(whole) = answer else { return answer };
                 let Ok(mut lease) = serde_json::from_slice::<Value>(&whole.body) else {

@@ -32,7 +32,7 @@ fn kept(plan: &Plan) -> Selection {
     }
 }
 
-/// The totals of the summary.
+/// Totals over all seeds, for the summary.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
@@ -220,12 +220,12 @@ pub(crate) fn run_plan(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededB
     runtime.block_on(play(plan, kept, plant))
 }
 
-/// Checks the actions and faults of a plan that are kept.
+/// Runs and checks the actions and faults of a plan that `kept` selects.
 pub(crate) fn attempt(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededBug>) -> SeedResult {
     attempt_beside(&mut None, plan, kept, plant)
 }
 
-/// Checks like [`attempt`]. The run without faults takes place only if `fault_free` does not hold its outcome.
+/// Like [`attempt`], but reuses the outcome of the run without faults in `fault_free`, or stores it there.
 pub(crate) fn attempt_beside(
     fault_free: &mut Option<Outcome>,
     plan: &Arc<Plan>,
@@ -258,7 +258,7 @@ fn run_without_faults(plan: &Arc<Plan>, kept: &Selection) -> Outcome {
     run_plan(&plan, &Selection::all(&plan), None)
 }
 
-/// 6. After the last fault, every run ends in the same state as the run without faults.
+/// Invariant 6: after the last fault, every run ends in the same state as the run without faults.
 fn compare_final_states(outcome: &Outcome, fault_free: &Outcome) -> Option<Violation> {
     let (hpa, ended) = outcome.end.iter().find(|(hpa, ended)| fault_free.end.get(hpa) != Some(ended))?;
     let text = format!("h{hpa} ends as {ended}, without faults as {}", fault_free.end[hpa]);

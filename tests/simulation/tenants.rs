@@ -1,5 +1,5 @@
-//! Hostile tenants: HPAs in a namespace of their own, which must not affect the HPAs of other namespaces.
-//! Another HPA controller, which writes statuses as kube-controller-manager does.
+//! Hostile tenants, whose HPAs in a separate namespace must not affect the HPAs of other namespaces, and another HPA
+//! controller, which writes statuses as kube-controller-manager does.
 
 use std::time::Duration;
 
@@ -141,7 +141,7 @@ fn path(name: &str) -> ScalePath {
 const MANAGER: &str = "kube-controller-manager";
 const PERIOD: u64 = 15;
 
-/// Lets the other controller sync its HPA once in each period since the start of `fault`.
+/// Makes the other controller sync its HPA once in each period since the start of `fault`.
 pub(crate) fn sync(run: &Run, fault: &Fault) {
     let age = run.now().saturating_sub(fault.at);
     if fault.kind != FaultKind::OtherController || !age.as_secs().is_multiple_of(PERIOD) {

@@ -1,4 +1,4 @@
-//! Runs a plan: builds the cluster, performs the actions, starts and ends the faults, and checks every
+//! Runs a plan: builds the cluster, performs the actions, starts and stops the faults, and checks every
 //! second.
 
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ use crate::{faults, process, tenants};
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
-/// Maximum time until a process acts with `--takeover=wait`: twenty periods after which a wrong status is proof, and
-/// the syncs before and after.
+/// Maximum time until a process acts with `--takeover=wait`. An uncorrected status proves after twenty periods that no
+/// other controller is active. The syncs before and after take two more periods.
 const TAKEOVER: Duration = Duration::from_secs(22 * 15);
 /// Maximum time by which a run may exceed its planned end.
 const MAX_OVERTIME: Duration = Duration::from_mins(15);
@@ -55,7 +55,7 @@ enum Step<'a> {
     End(usize, &'a Fault),
 }
 
-/// Runs the actions and faults of a plan that are kept.
+/// Runs the actions and faults of a plan that `kept` selects.
 pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededBug>) -> Outcome {
     process::start();
     let run = Run::new(Arc::clone(plan), plant);
@@ -76,7 +76,7 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
         }
         apply_step(&run, &mut processes, step);
     }
-    // The final state takes as long as without a takeover, from the time at which a process acts.
+    // Once a process acts, the final state takes as long as without a takeover.
     while !run.over.is_cancelled() && run.now() < plan.quiet + TAKEOVER && !acts(plan, &processes) {
         wait_until(&run, &mut processes, run.now() + PERIOD).await;
     }
@@ -109,7 +109,7 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
     Outcome { violations, end, syncs, handovers, requests, silent_watches, hits, simulated, run }
 }
 
-/// Whether a process acts. With `--takeover=wait`, a process acts only after a while.
+/// Whether a process acts. With `--takeover=wait`, processes first observe for a while.
 fn acts(plan: &Plan, processes: &[Process]) -> bool {
     plan.scene.takeover == TakeOver::Off || processes.iter().any(Process::acts)
 }
@@ -146,7 +146,7 @@ fn build(run: &Arc<Run>) {
     run.workloads.warm_up();
 }
 
-/// Waits until `at` and checks every second.
+/// Waits until `at`, and checks the invariants every second.
 async fn wait_until(run: &Arc<Run>, processes: &mut [Process], at: Duration) {
     while run.now() < at && !run.over.is_cancelled() {
         let second = Duration::from_secs(run.now().as_secs() + 1);
@@ -163,7 +163,7 @@ async fn wait_until(run: &Arc<Run>, processes: &mut [Process], at: Duration) {
 
 async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
     let now = run.now();
-    // The controller of a bare Scale follows its spec at once.
+    // The status of a Scale without a workload follows its spec at once.
     for hpa in (0..run.plan.scene.hpas.len()).filter(|hpa| !run.plan.scene.hpas[*hpa].has_pods) {
         if let Some(scale) = run.bare(hpa)
             && scale.spec_replicas != scale.status_replicas
@@ -194,7 +194,7 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
     }
 }
 
-/// 9. No metric names an HPA that was deleted.
+/// Invariant 9: no metric names an HPA that was deleted.
 fn metrics_name_no_deleted_hpa(deleted: &[usize], processes: &[Process]) -> Finding {
     let texts: Vec<_> = processes.iter().map(|process| process.telemetry.render()).collect();
     let named =
@@ -203,7 +203,7 @@ fn metrics_name_no_deleted_hpa(deleted: &[usize], processes: &[Process]) -> Find
     Some(("metrics name no deleted HPA", format!("h{left} is deleted and still in the metrics")))
 }
 
-/// 9. No metric names the namespace of a hostile tenant that was removed.
+/// Invariant 9: no metric names the namespace of a hostile tenant that was removed.
 fn metrics_name_no_tenant(run: &Run, processes: &[Process]) -> Finding {
     let had_tenant = run.plan.faults.iter().any(|fault| fault.kind.is_tenant());
     let is_named = |process: &Process| process.telemetry.render().contains(tenants::NAMESPACE);
@@ -392,7 +392,7 @@ fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
     run.cluster.create(deployment).unwrap_or_else(|status| panic!("{status:?}"));
 }
 
-/// Creates pods that have ended. They are selected and counted, and never evaluated.
+/// Creates pods that have terminated. They are selected and counted, but never evaluated.
 fn create_ended_pods(run: &Run, number: usize) {
     for pod in 0..100 {
         let phase = if pod % 2 == 0 { "Succeeded" } else { "Failed" };
@@ -471,7 +471,7 @@ fn final_state(run: &Run) -> BTreeMap<usize, Value> {
             }
             if let Some(conditions) = status["conditions"].as_array_mut() {
                 // Only a rescale writes the condition, and a concurrent change of the HPA may prevent the
-                // write. The condition matters at 0.
+                // write. The condition is compared only at 0 replicas.
                 conditions.retain(|condition| {
                     condition["type"] != "ScaledToZero"
                         || (condition["status"] == "True" && replicas == Some(0))

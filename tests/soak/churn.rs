@@ -11,18 +11,17 @@ use fake_cluster::{BareScale, Cluster, ScalePath};
 use serde_json::{Value, json};
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
-/// Number of HPAs.
+/// Number of HPAs at any time.
 pub(crate) const SLOTS: usize = 24;
-/// Number of namespaces.
 pub(crate) const NAMESPACES: usize = 4;
 /// Number of HPAs that each round replaces, with all their objects.
 pub(crate) const REPLACED: usize = 4;
-/// Number of rounds after which everything has been replaced and the load is as before.
+/// Number of rounds after which every object has been replaced and the load repeats.
 pub(crate) const CYCLE: usize = 2 * SLOTS / REPLACED;
 /// Number of rounds after which events are deleted, as the API server does after an hour.
 const EVENTS_KEPT: usize = 10;
 
-/// A cluster with churn, round by round.
+/// A cluster whose objects change in rounds.
 #[derive(Debug)]
 pub(crate) struct Churn {
     pub(crate) cluster: Cluster,
@@ -51,7 +50,7 @@ impl Churn {
         churn
     }
 
-    /// Performs a round of changes.
+    /// Replaces some HPAs, rolls out new pods for others, and updates pods, metrics and events.
     pub(crate) fn run_round(&mut self) {
         self.round += 1;
         let first = self.round * REPLACED;
@@ -75,7 +74,7 @@ impl Churn {
         self.drop_events();
     }
 
-    /// Deletes everything.
+    /// Deletes all HPAs with their objects.
     pub(crate) fn delete_all(&mut self) {
         for slot in 0..SLOTS {
             self.delete(slot);
@@ -137,7 +136,7 @@ impl Churn {
         usize::try_from(scale.spec_replicas).unwrap()
     }
 
-    /// Creates or deletes pods to match the count.
+    /// Creates or deletes pods to match `spec.replicas` of the target.
     fn follow(&self, slot: usize) {
         let (namespace, app) = (namespace(slot), self.app(slot));
         let count = self.count(slot);

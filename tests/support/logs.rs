@@ -1,8 +1,8 @@
 //! Captures the log lines of this thread.
 //!
 //! The whole test program has one subscriber. Tests with separate subscribers would race, since tracing
-//! caches the interest in events for all threads. Each thread keeps its own lines, and a test in virtual time
-//! is one thread.
+//! caches the interest in events for all threads. Each thread keeps its own lines, and a test in virtual
+//! time runs on one thread.
 
 use std::cell::RefCell;
 use std::io::{self, Write};

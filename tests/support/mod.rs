@@ -1,5 +1,5 @@
-//! Rigs for tests of the whole control loop in virtual time, against an embedded cluster: the assembled controller with its
-//! queue, and whole processes without their command lines. Waiting costs no wall time.
+//! Rigs for tests of the whole control loop in virtual time: the assembled controller with its queue, and whole processes
+//! without their command lines. The cluster is embedded, and waiting takes no wall time.
 
 pub(crate) mod logs;
 pub(crate) mod network;
@@ -48,8 +48,7 @@ impl Harness {
         Self::start_with_phase(stage, config, Phase::FirstSync, Arc::clone)
     }
 
-    /// Starts a copy of the assembled controller, changed by `alter`. The copy shares the stores and the queue
-    /// of the assembled one, with the watches that fill them, and has histories of its own.
+    /// Starts a [`copy`] of the assembled controller that `alter` has changed.
     pub(crate) fn altered(stage: Fixture, config: &Config, alter: impl FnOnce(&mut Controller)) -> Self {
         Self::start_with_phase(stage, config, Phase::FirstSync, |controller| {
             let mut copy = copy(controller);
@@ -100,14 +99,14 @@ impl Harness {
         value.unwrap_or(0.0)
     }
 
-    /// Number of reconciliations with `action` and `error`.
+    /// Number of reconciliations with the labels `action` and `error`.
     pub(crate) fn reconciliations(&self, action: &str, error: &str) -> f64 {
         self.series(&format!(
             "horizontal_pod_autoscaler_controller_reconciliations_total{{action=\"{action}\",error=\"{error}\"}}"
         ))
     }
 
-    /// Shuts the controller down and waits for its end.
+    /// Shuts the controller down, waits until it has stopped, and returns the cluster.
     pub(crate) async fn end(self) -> Fixture {
         self.stop.cancel();
         self.running.await.unwrap();
@@ -123,7 +122,8 @@ impl Deref for Harness {
     }
 }
 
-/// A controller with the stores, the queue and the clients of another one, and with empty histories.
+/// Copies a controller. The copy shares the stores, the queue, the clients and the watches of the original. Its histories
+/// and its bursts are empty.
 pub(crate) fn copy(controller: &Controller) -> Controller {
     Controller {
         hpas: Arc::clone(&controller.hpas),
@@ -180,7 +180,7 @@ impl Process {
         Self::start_with(stage, identity, config, None, vec![observer])
     }
 
-    /// Like [`Self::start`], but with requests to the cluster through `link`, if there is one.
+    /// Like [`Self::start`], but requests to the cluster pass through `link`, unless it is `None`.
     pub(crate) fn start_behind(
         stage: &Fixture,
         identity: &str,
@@ -224,7 +224,7 @@ impl Process {
         self.network.cancel();
     }
 
-    /// Shuts the process down. Returns the time until its end.
+    /// Shuts the process down and returns the duration of the shutdown.
     pub(crate) async fn end(self) -> Duration {
         let start = Instant::now();
         self.stop.cancel();
@@ -233,7 +233,6 @@ impl Process {
         start.elapsed()
     }
 
-    /// Whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.running.is_finished()
     }
@@ -246,7 +245,7 @@ impl Process {
     }
 }
 
-/// Clients of an embedded cluster until `cut`. After `cut`, every connection breaks and new connections are
+/// Clients of an embedded cluster. Once `cut` is cancelled, every open connection breaks, and new connections are
 /// refused.
 fn clients_until(
     cluster: &Cluster,

@@ -1,4 +1,4 @@
-//! The network between processes: in-process streams with real HTTP, in virtual time.
+//! A network between the processes of a test: in-process streams that carry real HTTP, in virtual time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,10 +43,10 @@ struct Connected {
 }
 
 impl Network {
-    /// Adds a process to the network until its `cable` breaks.
+    /// Adds a process to the network until `cable` is cancelled.
     pub(crate) fn join(&self, cable: &CancellationToken) -> Arc<dyn PeerTransport> {
         let mut sites = self.0.lock();
-        // Disconnected processes serve nothing, and their state is dropped.
+        // A disconnected process serves nothing, so the state behind its pages is dropped.
         for site in sites.values_mut().filter(|site| site.cable.is_cancelled()) {
             site.connect = None;
         }
@@ -68,7 +68,7 @@ impl Network {
         self.0.lock().get_mut(&address).unwrap().certificate = Fingerprint::from_der(b"forged");
     }
 
-    /// The body of a page, requested with all permissions.
+    /// Fetches a page with all permissions and returns its body.
     pub(crate) async fn page(&self, address: SocketAddr, path: &str) -> Result<Bytes, TransportError> {
         let peer = Peer { address, certificate: self.0.lock()[&address].certificate };
         self.fetch(&peer, path).await

@@ -1,4 +1,4 @@
-//! The cluster of a test in virtual time, with or without a controller, and objects for it as plain JSON.
+//! A cluster in virtual time for a test with or without a controller, and its objects as plain JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::network::Network;
 /// The default namespace of test objects.
 pub(crate) const SHOP: &str = "shop";
 
-/// An HPA for the Deployment of the same name, from 1 to 10 replicas.
+/// An HPA with 1 to 10 replicas for the Deployment of the same name.
 pub(crate) fn hpa(name: &str, metrics: &[Value]) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
@@ -37,7 +37,7 @@ pub(crate) fn external(metric: &str, average: &str) -> Value {
     }})
 }
 
-/// A target for cpu in percent of the request.
+/// A metric of cpu usage with a target in percent of the request.
 pub(crate) fn cpu(percent: u32) -> Value {
     json!({"type": "Resource", "resource": {
         "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
@@ -77,7 +77,7 @@ pub(crate) fn pod(app: &str, index: usize) -> Value {
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
-/// Start time of every test.
+/// Start time of a test, unless it calls [`Fixture::starting_at`], and the timestamp of its metric values.
 const EPOCH: &str = "2030-01-01T00:00:00Z";
 
 /// Interval at which [`Fixture::until`] evaluates its condition.
@@ -89,7 +89,7 @@ pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) clock: SharedClock,
     pub(crate) metrics: Arc<StaticMetrics>,
-    /// The network between processes.
+    /// The network between the processes of the test.
     pub(crate) network: Network,
     started: (Instant, Timestamp),
     external: Mutex<BTreeMap<String, Value>>,
@@ -100,7 +100,7 @@ impl Fixture {
         Self::starting_at(EPOCH.parse().unwrap())
     }
 
-    /// A cluster whose clock starts at a time.
+    /// A cluster whose clock starts at `epoch`.
     pub(crate) fn starting_at(epoch: Timestamp) -> Self {
         logs::start();
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(epoch));
@@ -119,9 +119,7 @@ impl Fixture {
         }
     }
 
-    // --- changes
-
-    /// A cluster with one HPA, `web`, with 4 replicas and a demand of 8.
+    /// A cluster with the HPA `web`, whose target has 4 replicas. Its metric requests 8.
     pub(crate) fn growing() -> Self {
         let fixture = Self::new();
         fixture.target("web", 4);
@@ -129,6 +127,8 @@ impl Fixture {
         fixture.create(hpa("web", &[external("queue", "10")]));
         fixture
     }
+
+    // --- changes
 
     /// Stores an object as a POST does. Panics if the object is invalid.
     pub(crate) fn create(&self, object: Value) -> Value {
@@ -142,7 +142,7 @@ impl Fixture {
         self.cluster.update(hpa).unwrap_or_else(|status| panic!("{status:?}"));
     }
 
-    /// Creates the bare scale of a Deployment, without the object, with the selector `app={name}`.
+    /// Creates only the Scale of a Deployment, without the Deployment, with the selector `app={name}`.
     pub(crate) fn target(&self, name: &str, replicas: i64) {
         let scale =
             BareScale { spec_replicas: replicas, status_replicas: replicas, selector: format!("app={name}") };
@@ -163,7 +163,7 @@ impl Fixture {
         self.metrics.set_external(all.clone().into_iter().collect());
     }
 
-    /// Sets the usage of the pods of `app`, in millicores.
+    /// Sets the cpu usage of each pod of `app`, in millicores.
     pub(crate) fn cpu(&self, app: &str, millicores: &[u32]) {
         let pods = millicores.iter().enumerate().map(|(index, millicores)| {
             json!({
@@ -220,7 +220,8 @@ impl Fixture {
         self.cluster.requests().count(|request| request.verb == verb && request.path.ends_with(suffix))
     }
 
-    /// Start time of each sync of the HPA of a target, since the start of the test. Every sync reads a bare Scale once.
+    /// Start time of each sync of the HPA of `target`, since the start of the test. Every sync reads the Scale of a target
+    /// without a workload once.
     pub(crate) fn syncs(&self, target: &str) -> Vec<Duration> {
         let suffix = format!("/{target}/scale");
         self.times(|request| request.verb == "get" && request.path.ends_with(&suffix))
@@ -240,12 +241,12 @@ impl Fixture {
         self.started.0.elapsed()
     }
 
-    /// Lets virtual time pass.
+    /// Waits in virtual time.
     pub(crate) async fn pass(&self, seconds: f64) {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     }
 
-    /// Lets virtual time pass until a condition holds. Returns the elapsed time. Panics after `seconds`.
+    /// Waits in virtual time until `condition` returns true. Returns the elapsed time. Panics after `seconds`.
     pub(crate) async fn until(
         &self,
         what: &str,

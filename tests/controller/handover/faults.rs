@@ -1,5 +1,5 @@
-//! Failovers, restarts and outages of the guard, and several instances and replicas: which of them acts, and the state
-//! that each of them shows.
+//! Failovers, restarts, outages of the guard, and several instances or replicas. The tests check which of them writes, and
+//! the state that each of them publishes.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ async fn broken_guard_gives_the_hpa_back_until_it_is_mended() {
     let guard = Guarded::by(&replica);
     let built_in = BuiltIn::start(&stage, Some(guard.clone()));
     move_for(&stage, &["a"], 60).await;
-    // The check sees the broken configuration before the built-in controller writes.
+    // The check finds the broken configuration before the built-in controller writes.
     guard.serve(None);
     replica.disprove();
     let broken = stage.now();
@@ -123,13 +123,13 @@ async fn process_hands_over_to_another_one() {
     assert!(!ours(&stage, "a").is_empty(), "an unanswered change is the proof without a guard");
     let second = Process::start(&stage, "second", labelled_config());
     move_for(&stage, &["a", "b"], 30).await;
-    // A crash.
+    // The first process crashes.
     let died = stage.now();
     first.cut_off();
     move_for(&stage, &["a", "b"], 60).await;
     let next = ours(&stage, "a").into_iter().find(|at| *at > died).unwrap();
     assert!(next.checked_sub(died).unwrap() <= LEASE + 2 * PERIOD, "{:?}", next.checked_sub(died).unwrap());
-    // A rolling update.
+    // A rolling update replaces the second process.
     let third = Process::start(&stage, "third", labelled_config());
     move_for(&stage, &["a", "b"], 30).await;
     let ended = stage.now();
@@ -164,7 +164,7 @@ async fn process_with_the_user_of_the_built_in_loop_does_not_start() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     stage.cluster.faults().remove(rule);
 
-    // The process starts without this review, which Kubernetes lacks before 1.28, and with another user.
+    // The process starts if the API server lacks this review, as Kubernetes before 1.28 does, and if it has another user.
     let missing = FaultAction::Status(Status::new(404, "NotFound", "the server could not find the resource"));
     for rule in [FaultRule::new(missing).path_suffix("/selfsubjectreviews"), review("concertina")] {
         let rule = stage.cluster.faults().add(rule);
@@ -179,7 +179,7 @@ async fn process_with_the_user_of_the_built_in_loop_does_not_start() {
 
 const MASTER: &str = r#"leader_election_master_status{name="concertina"} "#;
 
-/// Whether a process shows that it leads.
+/// Whether the metrics of a process show that it leads.
 fn leads(process: &Process) -> bool {
     let text = process.telemetry.render();
     text.lines().find_map(|line| line.strip_prefix(MASTER)).is_some_and(|value| value == "1")
@@ -289,7 +289,7 @@ async fn replica_that_is_not_synced_refuses_nothing_and_writes_nothing() {
     stage.target("a", 4);
     stage.external("a", "90");
     stage.create(labelled("a", &[external("a", "10")], "concertina"));
-    // The first list does not end before the test.
+    // The first list takes longer than the test.
     let hangs = fake_cluster::FaultAction::Delay(Duration::from_hours(1));
     stage.fault("/horizontalpodautoscalers", hangs);
     let replica = Replica::start(&stage);

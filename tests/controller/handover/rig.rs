@@ -35,7 +35,8 @@ use crate::support::{Fixture, copy};
 /// The user agent and the field manager of the built-in controller.
 pub(crate) const OTHER: &str = "kube-controller-manager";
 pub(crate) const LABEL: &str = "concertina.dev/controller";
-/// Two machines never have exactly the same time, and names of events contain the time.
+/// Time by which the clock of the built-in controller is ahead. Names of events contain the time, so equal clocks would
+/// give equal names.
 const AHEAD: SignedDuration = SignedDuration::from_micros(7);
 
 /// One replica of this controller, without the election: the test selects the leader.
@@ -55,7 +56,7 @@ impl Replica {
         Self::behind(stage, None, change)
     }
 
-    /// Like [`Self::with`], but with requests to the cluster through `link`, if there is one.
+    /// Like [`Self::with`], but requests to the cluster pass through `link`, unless it is `None`.
     pub(crate) fn behind(
         stage: &Fixture,
         link: Option<Arc<dyn Link>>,
@@ -110,7 +111,7 @@ impl Replica {
         self.charges().guard(GuardProof::Broken { reason: "no webhook configuration".to_owned() });
     }
 
-    /// Starts to lead once the caches are synced. `after`: the time since another replica led.
+    /// Starts to lead once the caches are synced. `after` is the time since another replica led, if any did.
     pub(crate) fn lead(&self, after: Option<Duration>) {
         let (synced, stop) = (self.assembly.synced(), self.stop.clone());
         let handover = Arc::clone(self.assembly.handover.as_ref().unwrap());
@@ -123,7 +124,7 @@ impl Replica {
         });
     }
 
-    /// Number of HPAs by state.
+    /// Number of HPAs by state, such as `outside 2 in_charge 1`.
     pub(crate) fn counts(&self) -> String {
         let Counts { outside, claiming, in_charge, contested } = self.charges().counts();
         let all = [
@@ -196,7 +197,7 @@ impl BuiltIn {
         built_in
     }
 
-    /// Starts the loop with requests to the cluster through `link`, if there is one.
+    /// Starts the built-in controller. Its requests to the cluster pass through `link`, unless it is `None`.
     pub(crate) fn behind(stage: &Fixture, link: Option<Arc<dyn Link>>) -> Self {
         let config = Config::default();
         let options =
@@ -267,7 +268,7 @@ impl Guarded {
         })
     }
 
-    /// The same guard, without one HPA.
+    /// The same guard, but without protection of one HPA.
     pub(crate) fn except(self: Arc<Self>, name: &str) -> Arc<Self> {
         self.unguarded.lock().insert(name.to_owned());
         self
@@ -286,7 +287,7 @@ impl Guarded {
         self.is_led.store(is_led, Ordering::Relaxed);
     }
 
-    /// The HPA that a refused request is about. `None`: the request is allowed.
+    /// The HPA that a refused request is about. `None` if the request is allowed.
     fn refused(&self, exchange: &Exchange) -> Option<String> {
         let charges = self.charges.lock().clone().filter(|charges| charges.is_synced())?;
         if matches!(exchange.verb, "get" | "list" | "watch") || !self.is_led.load(Ordering::Relaxed) {
@@ -330,7 +331,7 @@ impl Link for Guarded {
     }
 }
 
-/// An HPA with the label.
+/// An HPA whose label has `value`.
 pub(crate) fn labelled(name: &str, metrics: &[Value], value: &str) -> Value {
     let mut object = hpa(name, metrics);
     object["metadata"]["labels"] = json!({ LABEL: value });

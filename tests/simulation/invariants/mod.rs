@@ -1,4 +1,5 @@
-//! The invariants. They are checked on every request and response at the cluster, and every second.
+//! The invariants, numbered as in docs/internals/simulation.md. They are checked on every request and response at the
+//! cluster, and every second.
 
 mod rules;
 mod state;
@@ -33,7 +34,8 @@ const SLOW_WRITE: Duration = Duration::from_secs(30);
 /// Requests of a process per period while nothing changes, without requests for its HPAs: eight for the Lease, eight
 /// for discovery, four for watches that end.
 const CALM: usize = 20;
-/// Requests of a process for hostile tenants per period: four clients with 20 a second and bursts of 30.
+/// Requests of a process for hostile tenants per period: four clients with 20 requests per second and
+/// bursts of 30.
 const TENANTS: usize = 4 * (20 * 15 + 30);
 /// The longest policy period plus a margin.
 const LONGEST_PERIOD: Duration = Duration::from_secs(400);
@@ -64,9 +66,9 @@ pub(crate) struct Invariants {
     restore_unnoticed_until: Duration,
     /// Time until which writes may follow from old decisions and stale views, since requests are slow.
     decisions_late_until: Duration,
-    /// Time until which rates are not checked: two processes lead, or clocks are wrong.
+    /// Time until which rates are not checked, because two processes may lead or clocks are wrong.
     rates_doubtful_until: Duration,
-    /// Whether times that one process recorded may be wrong for the clock of another process.
+    /// Whether the clocks of processes may differ, so that a time recorded by one process is wrong for another.
     clocks_differ: bool,
     /// Time until which every sync may be late.
     disturbed_until: Duration,
@@ -76,13 +78,13 @@ pub(crate) struct Invariants {
     quiet: Duration,
     /// Time until which delayed watch events arrive, including the first event of a watch.
     late_events_until: Duration,
-    /// Time of the last process end.
+    /// Time at which a process last stopped.
     ended: Option<Duration>,
     /// Time of the last rescale of any target.
     pub(crate) rescaled: Duration,
     /// Process and lifetime that wrote the Lease last.
     lease_writer: Option<(usize, u32)>,
-    /// Time until which two processes may lead, since the Lease was tampered with.
+    /// Time until which two processes may lead, because another client changed the Lease.
     leaders_doubtful_until: Duration,
     pub(crate) violations: Vec<Violation>,
 }
@@ -126,7 +128,7 @@ impl Invariants {
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
     }
 
-    /// Records the end of a process, by a crash or in order.
+    /// Records the end of a process, by a crash or an orderly shutdown.
     pub(crate) fn ended(&mut self, now: Duration) {
         self.hpas.iter_mut().for_each(HpaState::process_ended);
         self.ended = Some(now);
@@ -184,7 +186,7 @@ impl Invariants {
             }
             K::ClockJump => {
                 self.clocks_differ = true;
-                // After a restart, times that are known only from a status are read with the wrong clock.
+                // After a restart, a process compares times that it has read from a status with a wrong clock.
                 if self.ended.is_some_and(|ended| now < ended + HANDOVER) {
                     late(&mut self.rates_doubtful_until, LONGEST_PERIOD);
                 }
@@ -223,8 +225,8 @@ impl Invariants {
         }
     }
 
-    /// Time at which the effect of a fault ends. A watch that breaks while a restore of etcd is unnoticed starts both
-    /// silences again that cause the list.
+    /// Time at which the effect of a fault ends. A watch that breaks while a restore of etcd is unnoticed restarts the two
+    /// silences that cause a list.
     fn end_of_effect(&mut self, fault: &Fault, now: Duration) -> Duration {
         let until = fault.until.max(now);
         if fault.delays_views() {
@@ -334,15 +336,15 @@ impl Invariants {
         if is_late { self.longest_lag } else { LAG }
     }
 
-    /// The rules of an HPA within the maximum age of a view.
+    /// The rules that an HPA had within the maximum age of a view.
     fn recent(&self, hpa: usize, now: Duration) -> Vec<Rules> {
         self.hpas[hpa].since(now.saturating_sub(self.lag(now)))
     }
 
     // --- the invariants
 
-    /// 1. A written count lies within bounds that the HPA has, or had within the maximum age of a view. It is
-    ///    never negative, and zero only if the HPA allows it.
+    /// Invariant 1: a written count lies within bounds that the HPA has, or had within the maximum age of a view. It is
+    /// never negative, and zero only if the HPA allows it.
     fn replicas_are_within_bounds(&self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, replicas) = rescale(entry)?;
         let recent = self.recent(hpa, now);
@@ -352,7 +354,7 @@ impl Invariants {
         Some(("replicas are within bounds", format!("{entry}; the bounds are {recent:?}")))
     }
 
-    /// 3. No scale-down, except to a bound, unless every metric was read with a 200 since the previous sync.
+    /// Invariant 3: no scale-down, except to a bound, unless every metric was read with a 200 since the previous sync.
     fn no_scale_down_while_a_metric_is_missing(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before.filter(|from| to < *from)?;
@@ -373,8 +375,7 @@ impl Invariants {
         ))
     }
 
-    /// 4. Rate policies hold over any period for all writers together, by the rescales that the cluster
-    ///    applied.
+    /// Invariant 4: the rescales that the cluster applied exceed no rate policy over any period, for all writers together.
     fn rate_policies_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before?;
@@ -403,7 +404,7 @@ impl Invariants {
         Some(("rate policies hold", format!("{entry}; the policies allow {limits:?} after {rescales:?}")))
     }
 
-    /// 5. A process writes nothing if it sent its last renewal longer ago than the renew deadline.
+    /// Invariant 5: a process writes nothing once the renew deadline has passed since it sent its last renewal.
     fn no_write_after_the_deadline(&self, entry: &Entry) -> Finding {
         if !entry.writes() || !self.has_election {
             return None;
@@ -423,7 +424,7 @@ impl Invariants {
         }
     }
 
-    /// 5. Only the process that wrote the Lease last writes.
+    /// Invariant 5: only the process that wrote the Lease last writes.
     fn only_the_lease_writer_writes(&self, entry: &Entry) -> Finding {
         let writer = self.lease_writer.filter(|writer| *writer != (entry.process, entry.life))?;
         let is_doubtful = !entry.writes() || entry.sent < self.leaders_doubtful_until;
@@ -431,8 +432,8 @@ impl Invariants {
             .then(|| ("only the Lease writer writes", format!("{entry}; {writer:?} wrote the Lease last")))
     }
 
-    /// 5. With `--takeover=wait`, a process writes no Scale and no status for two periods after a write of
-    ///    another controller.
+    /// Invariant 5: with `--takeover=wait`, a process writes no Scale and no status for two periods after a write of
+    /// another controller.
     fn no_write_beside_another_controller(&self, entry: &Entry) -> Finding {
         if !self.waits || !matches!(entry.class, Class::ScalePut | Class::StatusPut) {
             return None;
@@ -445,8 +446,7 @@ impl Invariants {
         })
     }
 
-    /// 1. A count outside of int32 is not even sent, unless the HPA has it as a bound, which no API server
-    ///    accepts either.
+    /// Invariant 1: no count outside of int32 is sent, unless it is a bound of the HPA. No API server accepts such a bound.
     fn replicas_fit_int32(&self, entry: &Entry) -> Finding {
         let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut)?;
         let is_bound = |rules: &Rules| replicas == rules.min || replicas == rules.max;
@@ -455,7 +455,7 @@ impl Invariants {
         (!fits).then(|| ("replicas are within bounds", entry.to_string()))
     }
 
-    /// Rule 5: one decision leads to at most one successful write of a Scale. The Scale is read again before the
+    /// Invariant 5: one decision leads to at most one successful write of a Scale. The Scale is read again before the
     /// next write.
     fn one_write_per_decision(&mut self, entry: &Entry) -> Finding {
         let (hpa, _) = rescale(entry)?;
@@ -466,7 +466,7 @@ impl Invariants {
         })
     }
 
-    /// 5. A Scale is written with the version that was read, so that no foreign write is overwritten.
+    /// Invariant 5: a Scale is written with the version that was read, so that no foreign write is overwritten.
     fn scale_writes_use_the_version_read(&mut self, entry: &Entry) -> Finding {
         let (hpa, _) = rescale(entry)?;
         let read = &self.current_life(entry)?.scales[hpa].version;
@@ -478,7 +478,7 @@ impl Invariants {
         })
     }
 
-    /// 5. A status is written with a version that the process received.
+    /// Invariant 5: a status is written with a version that the process received.
     fn status_writes_use_a_received_version(&mut self, entry: &Entry) -> Finding {
         if entry.class != Class::StatusPut {
             return None;
@@ -489,7 +489,7 @@ impl Invariants {
         })
     }
 
-    /// 7. A fault of one HPA does not delay the syncs of the others.
+    /// Invariant 7: a fault of one HPA does not delay the syncs of the others.
     fn syncs_are_on_time(&self, now: Duration) -> Finding {
         if now < self.disturbed_until || now < self.views_late_until {
             return None;
@@ -502,7 +502,7 @@ impl Invariants {
         Some(("syncs are on time", format!("h{late} was last synced at {:?}", self.hpas[late].synced)))
     }
 
-    /// 6. Two periods after the last fault, every HPA has been synced again.
+    /// Invariant 6: two periods after the last fault, every HPA has been synced again.
     fn hpas_are_synced_after_the_faults(&self, now: Duration) -> Finding {
         let quiet = self.quiet.max(self.late_events_until);
         if now < quiet + PERIOD * 2 + MAX_LATENESS || now > quiet + PERIOD * 3 {
@@ -515,15 +515,15 @@ impl Invariants {
         ))
     }
 
-    /// 8. The requests of a process per period are bounded by the needs of its HPAs and a number of
-    ///    repetitions.
+    /// Invariant 8: the requests of a process per period are bounded by the needs of its HPAs and a number of
+    /// repetitions.
     fn requests_are_bounded(&mut self, entry: &Entry) -> Finding {
         let since = entry.sent.saturating_sub(PERIOD + self.lag(entry.sent));
         let needed: usize = self.hpas.iter().map(|hpa| hpa.requests(since)).sum();
         let standing = self.current_life(entry)?;
         let made = standing.in_a_period(entry, PERIOD);
         let needed = if entry.is_tenant { TENANTS } else { needed };
-        // An HPA is synced by its offset and after an edit, and once more after another edit or a take-over. A
+        // In a period, an HPA is synced at its offset, after an edit, and once more after another edit or a takeover. A
         // checkpoint adds two requests per part, and one more after a failure.
         let most = 60 + 3 * needed + if self.has_checkpoint { 40 } else { 0 };
         // Each throttled request is retried at most ten times, as in client-go.
@@ -550,7 +550,7 @@ impl Invariants {
         needed + needed / 2
     }
 
-    /// 9. No requests are sent for an HPA that was deleted.
+    /// Invariant 9: no requests are sent for a deleted HPA.
     fn no_requests_for_deleted_hpas(&self, entry: &Entry) -> Finding {
         let deleted = self.hpas[entry.hpa?].deleted_since()?;
         let must_be_known = self.must_be_known(deleted, entry.sent);
@@ -559,7 +559,7 @@ impl Invariants {
     }
 }
 
-/// The HPA and the count of a rescale that the cluster applied.
+/// The HPA and the count of a Scale write that the cluster applied.
 fn rescale(entry: &Entry) -> Option<(usize, i64)> {
     let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut && entry.is_done())?;
     Some((entry.hpa?, replicas))

@@ -72,7 +72,7 @@ impl Rules {
         }
     }
 
-    /// Time that the queries may take: each needs a token, and few are in flight at once.
+    /// Time that the queries may take. Each query needs a token, and few are in flight at once.
     pub(crate) fn own_delay(&self) -> Duration {
         Duration::from_millis(100) * u32::try_from(self.queries).unwrap()
     }
@@ -112,8 +112,8 @@ impl Rules {
         if up { limit.max(from) } else { limit.min(from) }
     }
 
-    /// Marks older rescales of the direction that a new rescale may drop, because no policy reaches back to
-    /// them when the history records it. A longer policy that is set later does not restore them.
+    /// Marks older rescales of the direction that the history may drop when it records a new rescale, because no policy
+    /// period reaches back to them. A longer period that is set later does not restore them.
     pub(crate) fn forget(&self, rescales: &mut [Rescale], up: bool, now: Duration) {
         let longest = self.longest(up);
         for rescale in rescales.iter_mut().filter(|rescale| (rescale.change > 0) == up) {
@@ -138,8 +138,8 @@ impl RateRules {
 
 impl Policy {
     /// The limit by the policy's definition, counted from the replicas at the start of its period. If it is
-    /// uncertain whether a rescale still counted at the decision, the more permissive reading applies. This
-    /// is not always the count furthest in the policy's direction: 200 % down from a negative start goes up.
+    /// uncertain whether a rescale still counted at the decision, the more permissive reading applies. The
+    /// more permissive start is not always the larger or the smaller one: 200 % down from a negative start is an increase.
     fn limit(&self, up: bool, from: i64, rescales: &[Rescale], when: &Range<Duration>) -> i64 {
         let counts = |rescale: &&Rescale, is_sure: bool| {
             let ends = rescale.at + self.period;
@@ -153,7 +153,7 @@ impl Policy {
             let counted = rescales.iter().filter(|rescale| counts(rescale, is_sure));
             counted.filter(|rescale| (rescale.change > 0) == up).map(|rescale| rescale.change).sum()
         };
-        // The maximum and the minimum of the possible start.
+        // The maximum and the minimum of the replicas that the period may have started with.
         let most = from - changes(true, true) - changes(false, false);
         let fewest = from - changes(true, false) - changes(false, true);
         let ends = [most, fewest].map(|start| self.limit_from(up, start));
@@ -205,7 +205,7 @@ mod tests {
         let rules = rules(&json!([{"type": "Percent", "value": 200, "periodSeconds": 60}]));
         let at = Duration::from_secs(100);
         let forgotten = Rescale { may_be_forgotten: true, ..rescale(50, 6) };
-        // With a start of 3 − 6 pods the policy goes up. With a start of 3 it goes to −3.
+        // With a start of 3 − 6 pods, the limit is 3. With a start of 3, the limit is −3.
         assert_eq!(
             (rules.limit(3, 2, &[rescale(50, 6)], at..at), rules.limit(3, 2, &[forgotten], at..at)),
             (3, -3)

@@ -7,7 +7,7 @@ use super::{PERIOD, Rescale, Rules};
 use crate::plan::{Class, InitialState};
 use crate::request_log::Entry;
 
-/// Maximum number of events for one object at once.
+/// Maximum burst of events for one object.
 const EVENTS: usize = 30;
 
 /// An HPA and its target.
@@ -47,7 +47,7 @@ impl HpaState {
         }
     }
 
-    /// All limits that a sync may use if it ends at or after `since`. A sync with many queries started long before its
+    /// All limits that a sync may use if it ends at or after `since`. A sync with many queries starts long before its
     /// end.
     pub(super) fn since(&self, since: Duration) -> Vec<Rules> {
         self.rules_of_syncs(since).cloned().collect()
@@ -82,7 +82,7 @@ impl HpaState {
         self.rules_of_syncs(since).map(most).max().unwrap_or(0)
     }
 
-    /// Time that its queries may take.
+    /// Time that the queries of the HPA may take.
     pub(super) fn own_delay(&self) -> Duration {
         self.now().map(Rules::own_delay).unwrap_or_default()
     }
@@ -134,7 +134,7 @@ pub(super) struct ProcessState {
     pub(super) versions: BTreeSet<String>,
     /// Last read of each HPA's Scale, by HPA.
     pub(super) scales: Vec<ScaleRead>,
-    /// Times of the process's recent requests: without and for hostile tenants.
+    /// Times of the process's recent requests, for other HPAs and for those of hostile tenants.
     recent: [VecDeque<Duration>; 2],
 }
 
@@ -177,7 +177,7 @@ impl ProcessState {
         }
     }
 
-    /// Number of requests within `period`, for hostile tenants or for all other HPAs as `entry` is.
+    /// Number of requests within the `period` that ends with `entry`. Requests for hostile tenants are counted separately.
     pub(super) fn in_a_period(&mut self, entry: &Entry, period: Duration) -> usize {
         let recent = &mut self.recent[usize::from(entry.is_tenant)];
         recent.push_back(entry.sent);

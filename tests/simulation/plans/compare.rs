@@ -1,8 +1,11 @@
 //! The differential oracle compares a run with a fault to the run without a fault.
 //!
-//! The following parts must be equal: the count of every target, the status of every HPA with conditions and
-//! metrics, the written counts in order ([`Counts::All`]), and the events by object, type, reason and
-//! message.
+//! The following parts must be equal:
+//!
+//! - the count of every target
+//! - the status of every HPA with conditions and metrics
+//! - the written counts in order ([`Counts::All`])
+//! - the events by object, type, reason and message
 //!
 //! The following parts are not compared, because time or a crash legitimately changes them:
 //!
@@ -151,7 +154,7 @@ fn settled(status: &Value) -> Value {
     status
 }
 
-/// Paths at which two values differ, with both texts.
+/// Paths at which two values differ, with the texts of both values.
 fn parts(path: &str, one: &Value, other: &Value) -> Vec<(String, String, String)> {
     match (one, other) {
         (Value::Object(fields), Value::Object(others)) => {
@@ -195,7 +198,7 @@ fn since_start(at: &str) -> Duration {
     at.duration_since(epoch).try_into().unwrap()
 }
 
-/// Returns the violations of the rules.
+/// Returns the writes that repeat a count, leave the bounds of the HPA or exceed its policies.
 pub(crate) fn broken(writes: &[Write]) -> Vec<String> {
     let mut found = Vec::new();
     for (number, write) in writes.iter().enumerate() {
@@ -221,7 +224,7 @@ pub(crate) fn broken(writes: &[Write]) -> Vec<String> {
 }
 
 /// The maximum or minimum count that the policies of a direction allow, or `None` without policies. A count
-/// out of bounds may return to them at once.
+/// out of bounds may return to the bounds at once.
 fn limit(write: &Write, before: &[Write], min: i64, max: i64) -> Option<i64> {
     let Write { at, path, from, to, hpa } = write;
     let up = to > from;

@@ -1,6 +1,6 @@
 //! The connection between the processes of a run and the cluster. It counts every call and every watch
-//! event, and injects the one fault of a plan. Injected bugs show that the plans find bugs. None of them
-//! has an effect in a run without a fault.
+//! event, and injects the one fault of a plan. Planted bugs, which have no effect in a run
+//! without a fault, show that the plans find bugs.
 
 use std::io;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl SharedState {
         log.events.len() - 1
     }
 
-    /// Records a written count and lets pods and metrics follow it.
+    /// Records a written count, and adapts pods and metrics to it.
     fn written(&self, exchange: &Exchange, before: Option<i64>) {
         let body: Value = serde_json::from_slice(&exchange.body).unwrap_or_default();
         let to = body["spec"]["replicas"].as_i64().unwrap_or(0);
@@ -149,7 +149,7 @@ impl FaultInjector {
         self.dead.cancel();
     }
 
-    /// Forwards a request to the server and lets pods and metrics follow.
+    /// Forwards a request to the server. After a write of a Scale, pods and metrics follow the count.
     pub(crate) async fn forward(&self, exchange: Exchange, server: &Server) -> Answer {
         let scales = exchange.verb == "update" && exchange.path.ends_with("/scale");
         let before = if scales { self.ground.world.counts().get(&exchange.path).copied() } else { None };

@@ -101,7 +101,7 @@ impl Baseline {
 enum Verdict {
     Same,
     /// The process died between the write of 0 replicas and the status that attributes it to this controller. As in the
-    /// reference, the next process treats the target as paused by a user and leaves it at 0.
+    /// reference, the next process treats the target as paused by a user and does not scale it.
     StaysPaused,
     Differs(Vec<String>),
 }

@@ -72,7 +72,6 @@ async fn perform(
     RunOutcome { log, outcome }
 }
 
-/// Performs the steps of the scenario.
 async fn perform_steps(
     scenario: &Scenario,
     ground: &SharedState,
@@ -97,7 +96,7 @@ async fn perform_steps(
     recovery.wait().await;
 }
 
-/// Waits before the next step until the controller has recovered from a fault.
+/// The wait before the next step until the controller has recovered from the fault.
 struct Recovery<'a> {
     ground: &'a SharedState,
     duration: Duration,
@@ -114,10 +113,11 @@ impl Recovery<'_> {
     }
 }
 
-/// Maximum duration of a fault's effects. It is the sum of the time until a process runs again or the event
-/// arrives, the longest window or policy period of the scenario, which may restart in a new process, up to
-/// one period until the next sync, and two periods within which the state must equal the run without the
-/// fault.
+/// Maximum duration of a fault's effects. It is the sum of:
+/// - the time until a process runs again or the event arrives
+/// - the longest window or policy period of the scenario, which may restart in a new process
+/// - one period until the next sync
+/// - two periods within which the state must become equal to that of the run without the fault
 fn recovery(scenario: &Scenario, fault: Option<Fault>) -> Duration {
     let outage = match fault {
         None => return Duration::ZERO,
@@ -169,7 +169,7 @@ fn config(scenario: &Scenario) -> Config {
     config
 }
 
-/// One replica of the controller, with a new process after the end of each process.
+/// One replica of the controller. A new process follows each process that exits or dies.
 struct Replica {
     stop: Arc<parking_lot::Mutex<CancellationToken>>,
 }
@@ -202,7 +202,7 @@ impl Replica {
     }
 }
 
-/// Runs a process until it ends or dies. The remaining tasks of a dead process have no effect and end soon.
+/// Runs a process until it exits or dies. The remaining tasks of a dead process have no effect and stop soon.
 async fn run_process(link: Arc<FaultInjector>, clock: &SharedClock, config: Config, stop: CancellationToken) {
     let telemetry = Metrics::new();
     let clients = clients(&link, &client_options(&config, &telemetry));
@@ -223,7 +223,7 @@ async fn run_process(link: Arc<FaultInjector>, clock: &SharedClock, config: Conf
     tokio::select! {
         biased;
         () = link.dead.cancelled() => stop.cancel(),
-        // A new process follows every end, regardless of its cause.
+        // A new process follows every exit, regardless of its cause.
         _ = running => {}
     }
 }

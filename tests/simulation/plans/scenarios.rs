@@ -61,14 +61,14 @@ pub(super) fn hpa(name: &str, metrics: &[Value]) -> Value {
     })
 }
 
-/// Like [`hpa`], but with other fields of the spec.
+/// Like [`hpa`], but with `fields` merged into the spec.
 pub(super) fn hpa_with(name: &str, metrics: &[Value], fields: &Value) -> Change {
     let mut hpa = hpa(name, metrics);
     merge(&mut hpa["spec"], fields);
     Change::Hpa(hpa)
 }
 
-/// A target for cpu in percent of the request, which is 100m for each of two containers.
+/// A metric of cpu usage with a target in percent of the request, which is 100m for each of two containers.
 pub(super) fn cpu(percent: u32) -> Value {
     json!({"type": "Resource", "resource": {
         "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},

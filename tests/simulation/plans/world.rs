@@ -19,7 +19,6 @@ pub(crate) const EPOCH: &str = "2030-01-01T00:00:00Z";
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// A short description.
     pub(crate) about: &'static str,
     /// Replicas of the controller. With more than one, they elect a leader.
     pub(crate) replicas: usize,
@@ -41,8 +40,8 @@ pub(crate) struct Scenario {
 pub(crate) enum Counts {
     /// All written counts, in order.
     All,
-    /// The last count only. A step falls into a window or a period that a fault moves, or the order of the
-    /// first syncs decides.
+    /// The last count only. Earlier counts may differ, because a fault moves the window or the period in which a step
+    /// takes place. They may also depend on the order of the first syncs.
     Last,
 }
 
@@ -51,7 +50,7 @@ pub(crate) enum Counts {
 pub(crate) struct Step {
     /// Seconds after the previous step.
     pub(crate) after: u64,
-    /// Whether the step does not wait until a fault has healed.
+    /// Whether the step takes place even if the controller has not yet recovered from a fault.
     pub(crate) abrupt: bool,
     pub(crate) changes: Vec<Change>,
 }
@@ -71,7 +70,7 @@ pub(crate) enum Change {
     Hpa(Value),
     /// A merge patch of an HPA.
     Edit(&'static str, Value),
-    /// A merge patch past validation, as an older API server might have accepted it.
+    /// A merge patch that bypasses validation, as an older API server might have accepted it.
     Force(&'static str, Value),
     /// An HPA is deleted.
     Delete(&'static str),
@@ -113,6 +112,16 @@ pub(crate) struct Target {
     pub(crate) selector: &'static str,
     /// Labels of its pods in addition to `app={name}`.
     pub(crate) labels: &'static [(&'static str, &'static str)],
+}
+
+impl Target {
+    fn pod_labels(&self) -> Value {
+        let mut labels = json!({ "app": split(self.name).1 });
+        for (key, value) in self.labels {
+            labels[*key] = json!(value);
+        }
+        labels
+    }
 }
 
 /// Splits `namespace/name`. The default namespace is `shop`.
@@ -299,10 +308,7 @@ impl World {
             let (cpu, side) = (share(state.cpu.get(full)), share(state.side.get(full)));
             let unmeasured = state.unmeasured.get(full).copied().unwrap_or(0);
             for index in unmeasured..placed.pods {
-                let mut labels = json!({ "app": app });
-                for (key, value) in placed.target.labels {
-                    labels[*key] = json!(value);
-                }
+                let labels = placed.target.pod_labels();
                 usage.push(json!({
                     "metadata": {"namespace": namespace, "name": pod_name(app, index), "labels": labels},
                     "timestamp": EPOCH, "window": "30s",
@@ -365,10 +371,7 @@ fn series(described: &Value, metric: &str, value: u64) -> Value {
 
 /// A pod that has been ready for a day.
 fn pod(target: &Target, namespace: &str, app: &str, index: usize) -> Value {
-    let mut labels = json!({ "app": app });
-    for (key, value) in target.labels {
-        labels[*key] = json!(value);
-    }
+    let labels = target.pod_labels();
     let requests = json!({"requests": {"cpu": "100m"}});
     json!({
         "apiVersion": "v1", "kind": "Pod",
