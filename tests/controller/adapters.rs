@@ -7,9 +7,10 @@ use controller::reconcile::SourceValue;
 use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::pages::PageServers;
 use fake_cluster::{FaultAction, Status};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::sources::{ANNOTATION, SourceFile, ages_of_apis, config, pods_metric, readings, stage};
+use crate::policies::annotated;
+use crate::sources::{SourceFile, ages_of_apis, config, pods_metric, readings, stage};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
 
@@ -165,14 +166,6 @@ async fn forbidden_group_is_named_in_the_condition() {
     assert_eq!(readings(&rig)[0].reason.as_deref(), Some("Forbidden"), "{active}");
 }
 
-fn annotated(name: &str, metric: Value, policy: Option<&str>) -> Value {
-    let mut object = hpa(name, &[metric]);
-    if let Some(policy) = policy {
-        object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
-    }
-    object
-}
-
 #[tokio::test(start_paused = true)]
 async fn adapter_that_hangs_delays_no_hpa_of_another_group() {
     let (mut config, _file) =
@@ -185,7 +178,11 @@ async fn adapter_that_hangs_delays_no_hpa_of_another_group() {
     for (index, policy) in policies.enumerate() {
         let name = format!("web-{index}");
         staged.target(&name, 2);
-        staged.create(annotated(&name, external("queue", "10"), policy));
+        let object = hpa(&name, &[external("queue", "10")]);
+        staged.create(match policy {
+            Some(policy) => annotated(object, policy),
+            None => object,
+        });
     }
     staged.cluster.set_metrics_group("other.example.com", &["v1beta1"], adapter("40"));
     let staged = with_group(staged, "30");

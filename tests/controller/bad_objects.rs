@@ -144,10 +144,7 @@ const CASES: &[Case] = &[
 #[tokio::test(start_paused = true)]
 async fn invalid_hpa_gets_a_condition_and_others_scale() {
     for case in CASES {
-        let stage = Fixture::new();
-        stage.external("queue", "80");
-        stage.target("web", 4);
-        stage.create(hpa("web", &[external("queue", "10")]));
+        let stage = Fixture::growing();
         stage.target(case.name, 4);
         let mut object = hpa(case.name, &[external("queue", "10")]);
         object["metadata"]["labels"] = json!({"team": "shop"});
@@ -175,10 +172,7 @@ async fn invalid_hpa_gets_a_condition_and_others_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn minimum_above_maximum_follows_upstream_and_affects_no_other_hpa() {
-    let stage = Fixture::new();
-    stage.external("queue", "80");
-    stage.target("web", 4);
-    stage.create(hpa("web", &[external("queue", "10")]));
+    let stage = Fixture::growing();
     for (name, replicas) in [("above", 12), ("below", 2), ("between", 6)] {
         stage.target(name, replicas);
         let mut object = hpa(name, &[external("queue", "10")]);

@@ -42,7 +42,7 @@ fn stage() -> Fixture {
 }
 
 /// Creates the ConfigMaps that `concertina rbac` prints.
-fn create_maps(stage: &Fixture) {
+pub(crate) fn create_maps(stage: &Fixture) {
     for name in CheckpointPlace::default().names() {
         stage.create(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": name},
@@ -50,11 +50,12 @@ fn create_maps(stage: &Fixture) {
     }
 }
 
-fn plain() -> Config {
+/// The default configuration without takeover checks.
+pub(crate) fn plain() -> Config {
     Config { takeover: TakeOver::Off, ..Config::default() }
 }
 
-fn checkpointed() -> Config {
+pub(crate) fn checkpointed() -> Config {
     Config { history_checkpoint: Some(CheckpointPlace::default()), ..plain() }
 }
 

@@ -8,6 +8,7 @@ use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
+use crate::checkpoint::plain;
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{Fixture, Harness, Process};
 
@@ -216,10 +217,9 @@ async fn sync_that_waits_for_a_worker_counts_as_late() {
 #[tokio::test(start_paused = true)]
 async fn time_as_a_standby_makes_no_sync_late() {
     let stage = two();
-    let config = || Config { takeover: concertina::cli::config::TakeOver::Off, ..Config::default() };
-    let leader = Process::start(&stage, "a", config());
+    let leader = Process::start(&stage, "a", plain());
     stage.pass(5.0).await;
-    let standby = Process::start(&stage, "b", config());
+    let standby = Process::start(&stage, "b", plain());
     stage.pass(600.0).await;
     assert!(!standby.telemetry.render().contains("desired_replicas"));
     leader.end().await;

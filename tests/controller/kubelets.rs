@@ -9,7 +9,8 @@ use fake_cluster::pages::{PageResponse, PageServers};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::sources::{ANNOTATION, SourceFile, ages_of_apis, config, readings, stage};
+use crate::policies::annotated;
+use crate::sources::{SourceFile, ages_of_apis, config, readings, stage};
 use crate::support::objects::{cpu, hpa, pod};
 use crate::support::{Fixture, Harness};
 
@@ -164,9 +165,7 @@ async fn hundred_hpas_share_one_scrape_of_a_node() {
         pod["status"]["podIP"] = json!(format!("10.0.0.{index}"));
         pod["status"]["hostIP"] = json!("192.168.0.1");
         stage.cluster.put_raw(pod);
-        let mut object = hpa(&name, &[cpu(50)]);
-        object["metadata"]["annotations"] = json!({ ANNOTATION: POLICY });
-        stage.create(object);
+        stage.create(annotated(hpa(&name, &[cpu(50)]), POLICY));
     }
     let rig = Harness::spread(stage, &config);
     rig.pass(60.0).await;

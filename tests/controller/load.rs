@@ -11,7 +11,8 @@ use fake_cluster::workload::Workloads;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::sources::{ANNOTATION, FILE, config, pods_metric, readings, stage};
+use crate::policies::annotated;
+use crate::sources::{FILE, config, pods_metric, readings, stage};
 use crate::support::objects::{cpu, deployment, external, hpa, pod};
 use crate::support::{Fixture, HPAS, Harness};
 
@@ -179,8 +180,8 @@ fn queue_server(servers: &PageServers) -> ServedLoad {
 }
 
 /// The HPA with a policy, and with a `behavior` that does not delay scaling.
-fn without_delay(mut object: Value, policy: &str) -> Value {
-    object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
+fn without_delay(object: Value, policy: &str) -> Value {
+    let mut object = annotated(object, policy);
     object["spec"]["behavior"] = json!({
         "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 1}]},
         "scaleDown": {
@@ -210,9 +211,8 @@ async fn decision_follows_the_arrival_of_its_number_within_100_ms() {
     let rig = Harness::with(stage, &config);
     // Each HPA syncs at a different offset within the second.
     for name in names {
-        let mut object = hpa(name, &[external("queue", "10")]);
-        object["metadata"]["annotations"] = json!({ ANNOTATION: format!("syncPeriodSeconds: 1\n{QUEUE}") });
-        rig.create(object);
+        let policy = format!("syncPeriodSeconds: 1\n{QUEUE}");
+        rig.create(annotated(hpa(name, &[external("queue", "10")]), &policy));
         rig.pass(0.23).await;
     }
     rig.pass(20.0).await;

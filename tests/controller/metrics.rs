@@ -140,17 +140,6 @@ async fn custom_metric_is_read_while_the_discovery_of_its_adapter_is_stale() {
     assert_eq!(rig.count("get", "/apis/custom.metrics.k8s.io/v1beta2"), 0);
 }
 
-/// A broken response and the expected part of the error.
-struct BrokenResponse {
-    name: &'static str,
-    action: FaultAction,
-    error: String,
-}
-
-fn broken(name: &'static str, action: FaultAction, error: impl Into<String>) -> BrokenResponse {
-    BrokenResponse { name, action, error: error.into() }
-}
-
 #[tokio::test(start_paused = true)]
 async fn broken_response_fails_only_its_metric_and_scales_nothing() {
     let body = |text: &str| FaultAction::Body(text.to_owned());
@@ -159,68 +148,59 @@ async fn broken_response_fails_only_its_metric_and_scales_nothing() {
         r#"{{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","items":[{}]}}"#,
         vec![r#"{"metricName":"m","value":"1"}"#; 200].join(",")
     );
+    // Each case has a metric, its broken response, and a part of the error.
     let cases = [
-        broken(
+        (
             "absent",
             text(404, "404 page not found"),
             "the server could not find the requested resource (get absent.external.metrics.k8s.io)",
         ),
-        broken(
+        (
             "unavailable",
             text(503, "no endpoints available"),
             "the server is currently unable to handle the request (get unavailable.external.metrics.k8s.io)",
         ),
-        broken(
+        (
             "failing",
             text(500, "adapter panicked"),
             "an error on the server (\"adapter panicked\") has prevented the request from succeeding \
              (get failing.external.metrics.k8s.io)",
         ),
-        broken("truncated", FaultAction::Truncate(60), "unexpected EOF"),
-        broken("half", body(r#"{"kind":"ExternalMetricValueList","items":[{"value":"80"}"#), "unexpected"),
-        broken("mistaken", body(r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#), "PodList"),
-        broken("number", body("17"), ""),
-        broken("html", body("<html>log in</html>"), ""),
-        broken(
-            "nonsense",
-            body(r#"{"items":[{"value":"many"}]}"#),
-            "quantities must match the regular expression",
-        ),
-        broken("large", body(&large), "larger than 4096 bytes"),
-        broken("closed", FaultAction::Close, "EOF"),
+        ("truncated", FaultAction::Truncate(60), "unexpected EOF"),
+        ("half", body(r#"{"kind":"ExternalMetricValueList","items":[{"value":"80"}"#), "unexpected"),
+        ("mistaken", body(r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#), "PodList"),
+        ("number", body("17"), ""),
+        ("html", body("<html>log in</html>"), ""),
+        ("nonsense", body(r#"{"items":[{"value":"many"}]}"#), "quantities must match the regular expression"),
+        ("large", body(&large), "larger than 4096 bytes"),
+        ("closed", FaultAction::Close, "EOF"),
     ];
-    let stage = Fixture::new();
-    stage.external("queue", "80");
-    stage.target("web", 4);
-    stage.create(hpa("web", &[external("queue", "10")]));
-    for case in &cases {
-        stage.external(case.name, "80");
-        stage.target(case.name, 4);
-        stage.create(hpa(case.name, &[external(case.name, "10")]));
-        stage.fault(&format!("/{}", case.name), case.action.clone());
+    let stage = Fixture::growing();
+    for (name, action, _) in &cases {
+        stage.external(name, "80");
+        stage.target(name, 4);
+        stage.create(hpa(name, &[external(name, "10")]));
+        stage.fault(&format!("/{name}"), action.clone());
     }
     let rig =
         Harness::with(stage, &Config::from(Options { max_metrics_response: 4096, ..Options::default() }));
     rig.until("the HPA with a working metric scales", 2.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(40.0).await;
-    for case in &cases {
-        let condition = rig.condition(case.name, "ScalingActive");
+    for (name, _, part) in &cases {
+        let condition = rig.condition(name, "ScalingActive");
         let prefix = format!(
             "False FailedGetExternalMetric the HPA was unable to compute the replica count: unable to get external \
-             metric shop/{}/nil: unable to fetch metrics from external metrics API: ",
-            case.name
+             metric shop/{name}/nil: unable to fetch metrics from external metrics API: "
         );
-        let error = condition.strip_prefix(&prefix).unwrap_or_else(|| panic!("{}: {condition}", case.name));
-        assert!(error.contains(&case.error) && !error.is_empty(), "{}: {error}", case.name);
-        assert_eq!(rig.replicas(case.name), 4, "{}", case.name);
-        let events = rig.events(case.name);
-        let metric =
-            format!("FailedGetExternalMetric unable to get external metric shop/{}/nil: ", case.name);
+        let error = condition.strip_prefix(&prefix).unwrap_or_else(|| panic!("{name}: {condition}"));
+        assert!(error.contains(part) && !error.is_empty(), "{name}: {error}");
+        assert_eq!(rig.replicas(name), 4, "{name}");
+        let events = rig.events(name);
+        let metric = format!("FailedGetExternalMetric unable to get external metric shop/{name}/nil: ");
         assert!(events.iter().any(|event| event.starts_with(&metric)), "{events:?}");
         let computed = format!(
-            "FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to get {} \
-             external metric value: ",
-            case.name
+            "FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to get {name} \
+             external metric value: "
         );
         assert!(events.iter().any(|event| event.starts_with(&computed)), "{events:?}");
     }
@@ -242,11 +222,8 @@ async fn response_of_any_size_within_the_limit_is_used() {
 
 #[tokio::test(start_paused = true)]
 async fn recovered_metrics_api_is_used_in_the_next_period() {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
+    let stage = Fixture::growing();
     stage.cluster.set_discovery("external.metrics.k8s.io", false);
-    stage.create(hpa("web", &[external("queue", "10")]));
     let rig = Harness::start(stage);
     rig.pass(40.0).await;
     assert!(rig.condition("web", "ScalingActive").starts_with("False FailedGetExternalMetric"));

@@ -9,18 +9,22 @@ use crate::support::{Fixture, Harness};
 
 const ANNOTATION: &str = "concertina.dev/policy";
 
-/// An HPA `web` with 4 replicas and a demand of 8, and a policy in its annotation.
-fn annotated(policy: &str) -> Fixture {
+/// Adds a policy to an HPA.
+pub(crate) fn annotated(mut object: Value, policy: &str) -> Value {
+    object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
+    object
+}
+
+/// An HPA `web` with 4 replicas, a demand of 8, and a policy.
+pub(crate) fn demanding(policy: &str) -> Fixture {
     let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
-    let mut object = hpa("web", &[external("queue", "10")]);
-    object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
-    stage.create(object);
+    stage.create(annotated(hpa("web", &[external("queue", "10")]), policy));
     stage
 }
 
-fn active(stage: &Fixture) -> String {
+pub(crate) fn active(stage: &Fixture) -> String {
     stage.condition("web", "ScalingPolicyActive")
 }
 
@@ -30,7 +34,7 @@ fn count_of(stage: &Fixture, reason: &str) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn pause_holds_the_count_and_ends_at_its_time() {
-    let rig = Harness::start(annotated("mode: Paused\nuntil: 2030-01-01T00:01:07Z\n"));
+    let rig = Harness::start(demanding("mode: Paused\nuntil: 2030-01-01T00:01:07Z\n"));
     rig.pass(60.0).await;
     assert_eq!(rig.replicas("web"), 4);
     assert_eq!(active(&rig), "True Paused paused at 4 until 2030-01-01T00:01:07Z, the recommendation is 8");
@@ -53,7 +57,7 @@ async fn pause_holds_the_count_and_ends_at_its_time() {
 #[tokio::test(start_paused = true)]
 async fn one_way_modes_allow_their_direction_only() {
     for (mode, up, down) in [("ScaleUpOnly", 8, 8), ("ScaleDownOnly", 4, 1), ("DryRun", 4, 4)] {
-        let rig = Harness::start(annotated(&format!(
+        let rig = Harness::start(demanding(&format!(
             "{{mode: {mode}, downscaleStabilizationSeconds: 0, syncPeriodSeconds: 5}}"
         )));
         rig.pass(10.0).await;
@@ -67,7 +71,7 @@ async fn one_way_modes_allow_their_direction_only() {
 
 #[tokio::test(start_paused = true)]
 async fn pinned_count_ignores_bounds_and_failed_metrics() {
-    let stage = annotated("mode: Pinned\nreplicas: 15\n");
+    let stage = demanding("mode: Pinned\nreplicas: 15\n");
     stage.metrics.set_external(serde_json::Value::default());
     let rig = Harness::start(stage);
     rig.pass(2.0).await;
@@ -85,7 +89,7 @@ async fn pinned_count_ignores_bounds_and_failed_metrics() {
 
 #[tokio::test(start_paused = true)]
 async fn schedule_changes_bounds_exactly_at_its_edges() {
-    let rig = Harness::start(annotated(
+    let rig = Harness::start(demanding(
         "schedules: [{name: sale, from: 2030-01-01T00:00:20Z, to: 2030-01-01T00:00:52Z, minReplicas: 9}]",
     ));
     rig.until("the demand", 2.0, |stage| stage.replicas("web") == 8).await;
@@ -107,7 +111,7 @@ async fn schedule_changes_bounds_exactly_at_its_edges() {
 #[tokio::test(start_paused = true)]
 async fn recurring_schedule_follows_its_time_zone() {
     // The test starts at 05:30 in India.
-    let rig = Harness::start(annotated(
+    let rig = Harness::start(demanding(
         "schedules: [{name: early, timeZone: Asia/Kolkata, start: \"31 5 * * *\", end: \"33 5 * * *\", minReplicas: 9}]",
     ));
     rig.pass(59.0).await;
@@ -122,7 +126,7 @@ async fn recurring_schedule_follows_its_time_zone() {
 #[tokio::test(start_paused = true)]
 async fn sync_period_replaces_that_of_the_controller() {
     for (seconds, expected) in [(5, 12), (60, 2)] {
-        let rig = Harness::start(annotated(&format!("syncPeriodSeconds: {seconds}")));
+        let rig = Harness::start(demanding(&format!("syncPeriodSeconds: {seconds}")));
         rig.pass(30.0).await;
         let before = rig.syncs("web").len();
         rig.pass(60.0).await;
@@ -133,7 +137,7 @@ async fn sync_period_replaces_that_of_the_controller() {
 
 #[tokio::test(start_paused = true)]
 async fn short_sync_period_gets_a_new_answer_of_the_metrics_api_each_time() {
-    let rig = Harness::start(annotated("syncPeriodSeconds: 1"));
+    let rig = Harness::start(demanding("syncPeriodSeconds: 1"));
     rig.pass(10.0).await;
     let queries =
         || rig.cluster.requests().count(|request| request.path.starts_with("/apis/external.metrics"));
@@ -148,7 +152,7 @@ async fn short_sync_period_gets_a_new_answer_of_the_metrics_api_each_time() {
 async fn fallback_applies_to_the_failed_metric() {
     let policy = "fallback: [{when: Error, failureDurationSeconds: 0, action: Replicas, replicas: 6, strategy: AtLeast}, \
                   {when: Empty, failureDurationSeconds: 0, action: Hold}]";
-    let stage = annotated(policy);
+    let stage = demanding(policy);
     stage.metrics.set_external(serde_json::Value::default());
     let rig = Harness::start(stage);
     rig.pass(2.0).await;
@@ -171,10 +175,8 @@ async fn lowest_proposal_is_chosen_and_steps_are_bounded() {
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.external("other", "60");
-    let mut object = hpa("web", &[external("queue", "10"), external("other", "10")]);
-    object["metadata"]["annotations"] =
-        json!({ ANNOTATION: r#"{"combine":"Min","guards":{"maxStep":{"up":"25%"}}}"# });
-    stage.create(object);
+    let object = hpa("web", &[external("queue", "10"), external("other", "10")]);
+    stage.create(annotated(object, r#"{"combine":"Min","guards":{"maxStep":{"up":"25%"}}}"#));
     let rig = Harness::start(stage);
     rig.pass(2.0).await;
     assert_eq!(rig.replicas("web"), 5);
@@ -194,9 +196,8 @@ async fn lowest_proposal_of_a_failed_metric_keeps_the_count() {
     let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
-    let mut object = hpa("web", &[external("queue", "10"), external("missing", "10")]);
-    object["metadata"]["annotations"] = json!({ ANNOTATION: "combine: Min" });
-    stage.create(object);
+    let object = hpa("web", &[external("queue", "10"), external("missing", "10")]);
+    stage.create(annotated(object, "combine: Min"));
     let rig = Harness::start(stage);
     rig.pass(40.0).await;
     assert_eq!(rig.replicas("web"), 4);
@@ -209,7 +210,7 @@ async fn lowest_proposal_of_a_failed_metric_keeps_the_count() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_fields_are_reported_once_and_the_others_apply() {
-    let rig = Harness::start(annotated(
+    let rig = Harness::start(demanding(
         "mode: ScaleUpOnly\nsyncPeriodSeconds: 0\ntolerence: 1\nguards: {rolout: Hold}\nschedules: [{name: a, timeZone: Berlin, start: \"0 8 * * *\", end: \"0 9 * * *\", minReplicas: 1}]",
     ));
     rig.until("the scale-up", 2.0, |stage| stage.replicas("web") == 8).await;
@@ -239,7 +240,7 @@ async fn invalid_mode_or_unreadable_policy_is_reported() {
         ("- mode", 8, "False NoEffect"),
         (&"x".repeat(200 << 10), 8, "False NoEffect"),
     ] {
-        let rig = Harness::start(annotated(policy));
+        let rig = Harness::start(demanding(policy));
         rig.pass(2.0).await;
         let shown = policy.get(..20).unwrap_or(policy);
         assert_eq!(rig.replicas("web"), replicas, "{shown}");
@@ -250,7 +251,7 @@ async fn invalid_mode_or_unreadable_policy_is_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn changed_annotation_is_applied_at_once() {
-    let rig = Harness::start(annotated("mode: Paused"));
+    let rig = Harness::start(demanding("mode: Paused"));
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.edit("web", |hpa| hpa["metadata"]["annotations"] = json!({}));
@@ -369,7 +370,7 @@ async fn status_that_the_server_does_not_keep_is_written_again_after_ten_minutes
 
 #[tokio::test(start_paused = true)]
 async fn status_of_a_cluster_policy_syncs_no_hpa() {
-    let stage = annotated("syncPeriodSeconds: 3600");
+    let stage = demanding("syncPeriodSeconds: 3600");
     let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": "other"}});
     let rig = Harness::with(stage, &with_objects());
     rig.pass(5.0).await;

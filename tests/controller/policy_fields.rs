@@ -1,33 +1,13 @@
 //! Fields of scaling policies that depend on earlier syncs, on the target, or on its pods.
 
 use concertina::cli::Config;
-use concertina::cli::config::TakeOver;
-use controller::history::checkpoint::CheckpointPlace;
 use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
 
+use crate::checkpoint::{checkpointed, create_maps, plain};
+use crate::policies::{active, annotated, demanding};
 use crate::support::objects::{SHOP, cpu, deployment, external, hpa, pod};
 use crate::support::{Fixture, Harness, Process};
-
-const ANNOTATION: &str = "concertina.dev/policy";
-
-fn annotated(mut object: Value, policy: &str) -> Value {
-    object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
-    object
-}
-
-/// An HPA `web` with 4 replicas, a demand of 8, and a policy.
-fn demanding(policy: &str) -> Fixture {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.create(annotated(hpa("web", &[external("queue", "10")]), policy));
-    stage
-}
-
-fn active(stage: &Fixture) -> String {
-    stage.condition("web", "ScalingPolicyActive")
-}
 
 fn fail_metrics(stage: &Fixture) {
     stage.metrics.set_external(Value::default());
@@ -54,11 +34,6 @@ async fn fallback_starts_exactly_after_its_duration() {
     rig.until("the metric", 16.0, |stage| stage.replicas("web") == 8).await;
 }
 
-fn config(checkpoint: bool) -> Config {
-    let history_checkpoint = checkpoint.then(CheckpointPlace::default);
-    Config { takeover: TakeOver::Off, history_checkpoint, ..Config::default() }
-}
-
 #[tokio::test(start_paused = true)]
 async fn failure_is_remembered_over_a_restart() {
     let stage = demanding(AFTER_TWO_MINUTES);
@@ -66,15 +41,11 @@ async fn failure_is_remembered_over_a_restart() {
     stage
         .cluster
         .put_raw(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}));
-    for name in CheckpointPlace::default().names() {
-        stage.create(json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": name},
-        }));
-    }
-    let first = Process::start(&stage, "first", config(true));
+    create_maps(&stage);
+    let first = Process::start(&stage, "first", checkpointed());
     stage.pass(80.0).await;
     first.end().await;
-    let second = Process::start(&stage, "second", config(true));
+    let second = Process::start(&stage, "second", checkpointed());
     stage.pass(35.0).await;
     assert_eq!(stage.replicas("web"), 4);
     stage.until("the fallback", 12.0, |stage| stage.replicas("web") == 6).await;
@@ -85,9 +56,9 @@ async fn failure_is_remembered_over_a_restart() {
 async fn failure_is_remembered_over_a_failover() {
     let stage = demanding(AFTER_TWO_MINUTES);
     fail_metrics(&stage);
-    let leader = Process::start(&stage, "first", config(false));
+    let leader = Process::start(&stage, "first", plain());
     stage.pass(20.0).await;
-    let standby = Process::start(&stage, "second", config(false));
+    let standby = Process::start(&stage, "second", plain());
     stage.pass(60.0).await;
     leader.end().await;
     stage.pass(35.0).await;

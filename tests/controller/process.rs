@@ -22,12 +22,13 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::checkpoint::plain;
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness, Process, logs};
 
 /// A complete process as the only replica, configured without a command line.
 fn process(stage: &Fixture) -> Process {
-    Process::start(stage, "alone", Config { election: None, takeover: TakeOver::Off, ..Config::default() })
+    Process::start(stage, "alone", Config { election: None, ..plain() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,8 +160,7 @@ impl Observer for PanicsAtBomb {
 #[tokio::test(start_paused = true)]
 async fn process_ends_with_an_error_when_a_watch_panics() {
     let stage = Fixture::growing();
-    let config = Config { takeover: TakeOver::Off, ..Config::default() };
-    let process = Process::start_observed(&stage, "a", config, Arc::new(PanicsAtBomb));
+    let process = Process::start_observed(&stage, "a", plain(), Arc::new(PanicsAtBomb));
     stage.pass(20.0).await;
     assert_eq!(stage.replicas("web"), 8);
 
@@ -178,10 +178,9 @@ async fn process_ends_with_an_error_when_a_watch_panics() {
 #[tokio::test(start_paused = true)]
 async fn standby_ends_with_an_error_when_a_watch_panics() {
     let stage = Fixture::growing();
-    let config = || Config { takeover: TakeOver::Off, ..Config::default() };
-    let leader = Process::start(&stage, "a", config());
+    let leader = Process::start(&stage, "a", plain());
     stage.pass(5.0).await;
-    let standby = Process::start_observed(&stage, "b", config(), Arc::new(PanicsAtBomb));
+    let standby = Process::start_observed(&stage, "b", plain(), Arc::new(PanicsAtBomb));
     stage.pass(20.0).await;
     stage.create(hpa("bomb", &[external("queue", "10")]));
     stage.pass(5.0).await;
@@ -192,11 +191,7 @@ async fn standby_ends_with_an_error_when_a_watch_panics() {
 }
 
 fn start(stage: &Fixture, identity: &str) -> Process {
-    Process::start(stage, identity, config())
-}
-
-fn config() -> Config {
-    Config { takeover: TakeOver::Off, ..Config::default() }
+    Process::start(stage, identity, plain())
 }
 
 fn is_write(request: &LoggedRequest) -> bool {

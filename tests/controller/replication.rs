@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
-use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
+use crate::checkpoint::plain;
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::{Fixture, Process};
 
@@ -36,7 +35,7 @@ fn stage() -> Fixture {
 
 /// Starts a process without takeover checks, so that only the copied histories carry state to the next replica.
 fn start(stage: &Fixture, identity: &str) -> Process {
-    Process::start(stage, identity, Config { takeover: TakeOver::Off, ..Config::default() })
+    Process::start(stage, identity, plain())
 }
 
 /// The way in which the first leader stops.

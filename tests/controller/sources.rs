@@ -12,10 +12,10 @@ use fake_cluster::pages::{PageResponse, PageServers};
 use serde_json::{Value, json};
 use sources::{Dial, InMemory, Sources};
 
+use crate::policies::annotated;
 use crate::support::objects::{external, hpa, pod};
 use crate::support::{Fixture, Harness};
 
-pub(crate) const ANNOTATION: &str = "concertina.dev/policy";
 pub(crate) const FILE: &str = "
 prometheus: [{name: main, url: 'http://prometheus:9090', enforceNamespaceLabel: namespace}]
 pods: {enabled: true}
@@ -70,9 +70,7 @@ pub(crate) fn stage(metric: Value, policy: &str) -> Fixture {
         pod["status"]["hostIP"] = json!("192.168.0.1");
         stage.cluster.put_raw(pod);
     }
-    let mut object = hpa("web", &[metric]);
-    object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
-    stage.create(object);
+    stage.create(annotated(hpa("web", &[metric]), policy));
     stage
 }
 
@@ -221,9 +219,7 @@ async fn server_that_is_down_gets_one_query_per_second() {
             format!("metrics: [{{metric: queue, prometheus: {{server: main, query: 'sum(queue{index})'}}}}]"),
         );
         stage.target(&name, 2);
-        let mut object = hpa(&name, &[external("queue", "10")]);
-        object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
-        stage.create(object);
+        stage.create(annotated(hpa(&name, &[external("queue", "10")]), &policy));
     }
     let rig = Harness::with(stage, &config);
     rig.pass(16.0).await;

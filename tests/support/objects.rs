@@ -15,6 +15,8 @@ use tokio::time::Instant;
 use super::logs;
 use super::network::Network;
 
+pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
+
 /// The default namespace of test objects.
 pub(crate) const SHOP: &str = "shop";
 
@@ -74,8 +76,6 @@ pub(crate) fn pod(app: &str, index: usize) -> Value {
         },
     })
 }
-
-pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
 /// Start time of a test, unless it calls [`Fixture::starting_at`], and the timestamp of its metric values.
 const EPOCH: &str = "2030-01-01T00:00:00Z";
