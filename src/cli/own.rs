@@ -36,7 +36,7 @@ pub fn flags() -> Vec<Flag> {
         flag("built-in-users", STRINGS, BUILT_IN_USERS_TEXT, built_in_users, |d| {
             &mut d.config.handover.built_in_users
         })
-        .help(AUTOSCALING, "User names of the built-in controller, whose writes the handover guard refuses."),
+        .help(AUTOSCALING, "Users of the built-in controller; the handover guard refuses their writes."),
         flag("shadow-others", BOOL, "false", Ok, |d| &mut d.config.controller.shadow_others)
             .help(AUTOSCALING, "With --scope=labelled, decide for HPAs out of scope too, compare with the other controller (/parity), \
                  and write nothing; metrics are then not shared between HPAs."),
@@ -100,7 +100,7 @@ pub fn flags() -> Vec<Flag> {
         flag("metric-sources", TEXT, "", path, |d| &mut d.config.metric_sources).help(
             METRICS,
             "File with the Prometheus servers and the limits of the scrapers that scaling policies may name, \
-                 reloaded on change; if empty, the metrics APIs answer for all metrics.",
+                 reloaded on change; if empty, all metrics come from the metrics APIs.",
         ),
         flag("health-address", TEXT, "", health_address, |d| &mut d.config.serving.plain).help(
             SERVING,

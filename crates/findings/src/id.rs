@@ -102,7 +102,7 @@ findings! {
             "samples are older than their window plus a minute"
             => "check metrics-server, the kubelet or the adapter",
         AbsentSource = "absent-source" [Error, Warning]
-            "the scaling policy names a source that the controller may not use. As a warning: this command does not read it"
+            "the scaling policy names a source that the controller may not use. As a warning: `why` itself does not read the source"
             => "correct the policy or the file of `--metric-sources` ([fast metrics](../guides/fast-metrics.md))",
         FailedSource = "failed-source" [Error]
             "the source of a scaling policy returned no number"
@@ -111,12 +111,12 @@ findings! {
             "the source has no value for at least one pod"
             => "check port and page of the pod, and NetworkPolicies",
         StaleSource = "stale-source" [Error, Warning]
-            "numbers of a source are older than a minute. As an error: than `maxAgeSeconds`"
-            => "shorten the interval, or give the source capacity",
+            "numbers of a source are older than a minute. As an error: older than `maxAgeSeconds`"
+            => "shorten the interval, or add capacity to the source",
     }
     "Pods" {
         ForeignPods = "foreign-pods" [Warning, Info]
-            "the selector also matches pods of other owners. As info: of other owners only"
+            "the selector also matches pods of other owners. As info: only pods of other owners"
             => "separate the labels",
         UnreadyPods = "unready-pods" [Warning]
             "at least half of the pods are unready and do not count"
@@ -128,7 +128,7 @@ findings! {
     "Limits and behavior" {
         MaxReplicas = "max-replicas" [Warning]
             "the metrics propose more than `maxReplicas`"
-            => "raise it, if the cluster has capacity",
+            => "raise `maxReplicas`, if the cluster has capacity",
         FixedSize = "fixed-size" [Info]
             "`minReplicas` equals `maxReplicas`"
             => "widen the bounds, or delete the HPA",

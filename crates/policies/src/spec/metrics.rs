@@ -22,11 +22,11 @@ const MAX_LABELS: usize = 30;
 /// The resources that a kubelet measures.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
-/// An entry of `metrics`: the source of the metrics with one name. With `kubelet`, the rule applies to metrics of type
-/// Resource or ContainerResource, otherwise to those of type Pods, Object or External.
+/// An entry of `metrics`: the source of the metrics with one name, of type Pods, Object or External. With `kubelet`, the
+/// rule applies instead to all metrics of type Resource or ContainerResource of the HPA, irrespective of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricRule {
-    /// `metric`: the name in `spec.metrics`.
+    /// `metric`: the name in `spec.metrics`. With `kubelet`, `cpu` or `memory`.
     pub metric: Arc<str>,
     /// `maxAgeSeconds`: the maximum age of a value. With an older value, the metric fails. `None` for no maximum.
     pub max_age_seconds: Option<u32>,

@@ -48,8 +48,8 @@ pub(crate) fn command(program: &str) -> Command {
             option(
                 "metric-sources-file",
                 "file",
-                "Prometheus servers whose past values What if replays for metrics that a scaling policy reads from them; \
-                 the format is that of --metric-sources of the controller, with addresses that this machine can reach",
+                "File with the Prometheus servers from which What if reads past values, in the format of the \
+                 controller's --metric-sources",
             )
             .value_parser(value_parser!(PathBuf)),
         )
