@@ -22,8 +22,8 @@ const MAX_LABELS: usize = 30;
 /// The resources that a kubelet measures.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
-/// An entry of `metrics`: the source of the metrics with one name, of type Pods, Object or External. With `kubelet`, the
-/// rule applies instead to all metrics of type Resource or ContainerResource of the HPA, irrespective of its name.
+/// An entry of `metrics`: the source of the metrics with one name, of type Pods, Object or External. A rule with
+/// `kubelet` applies to all metrics of type Resource or ContainerResource of the HPA, irrespective of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricRule {
     /// `metric`: the name in `spec.metrics`. With `kubelet`, `cpu` or `memory`.
