@@ -76,7 +76,8 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
             let mut any = false;
             for container in containers {
                 any = true;
-                // The containers of a pod with pod-level requests need no requests.
+                // For a Resource metric, pod-level requests replace the requests of the containers. A
+                // ContainerResource metric ignores them.
                 let has_pod_level = only.is_none() && !pod.requests.pod_level.is_empty();
                 if container.requests.get(resource).is_none() && !has_pod_level {
                     *without.entry(&container.name).or_default() += 1;

@@ -336,7 +336,8 @@ proptest! {
             } else {
                 prop_assert_eq!(&one.known, &other.known);
                 prop_assert_eq!(one.history.recommendations.len(), other.history.recommendations.len());
-                // Only the rescale that the mode prevented differs, so it is copied for the next sync.
+                // The states differ only by the rescale that the mode prevented. For the next sync, `other` takes the
+                // state of `one`.
                 (other.replicas, other.history, other.status) = (one.replicas, one.history.clone(), one.status.clone());
             }
         }

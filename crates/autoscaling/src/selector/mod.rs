@@ -26,7 +26,7 @@ impl Labels for BTreeMap<String, String> {
 /// Selectors are equal if their canonical texts are equal. `a=b` and `a==b` match the same labels, but are not equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
-    /// Whether the selector was converted from an absent structured selector, without requirements.
+    /// Whether the structured selector was absent. The selector then matches nothing, and `requirements` is empty.
     nothing: bool,
     /// The requirements, sorted by key with a stable sort.
     requirements: Box<[Requirement]>,

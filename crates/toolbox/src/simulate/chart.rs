@@ -23,7 +23,7 @@ const LISTED: usize = 12;
 /// The width of the labels and the axis before the plot.
 const GUTTER: usize = 8;
 
-/// The capabilities of the terminal.
+/// The width, character set and colours of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChartStyle {
     /// The number of columns.
