@@ -19,7 +19,7 @@
 //! | `GET /apis/metrics.k8s.io/v1beta1/namespaces/{ns}/pods` | [`metrics`] | list `pods.metrics.k8s.io` |
 //! | `GET /apis/custom.metrics.k8s.io/{v}/…` | [`metrics`] | get, list `*.custom.metrics.k8s.io` |
 //! | `GET /apis/external.metrics.k8s.io/v1beta1/…` | [`metrics`] | list `*.external.metrics.k8s.io` |
-//! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`list`], for `why` | list each |
+//! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`watch`], for `why` | list each |
 //! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
 //! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
 //! | `GET /history` of the leader, on its HTTPS port | `history::replica`, as the [`user`] of the configuration | list `horizontalpodautoscalers.autoscaling` |
@@ -64,7 +64,6 @@ pub mod fuzzing;
 pub mod gate;
 pub mod kubeconfig;
 pub mod limit;
-pub mod list;
 pub mod mapper;
 pub mod metrics;
 pub mod permission;

@@ -1,6 +1,7 @@
 //! The row of one HPA, computed from the object and the last decision.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
 use autoscaling::event::{FLAPPING, direction_changes};
@@ -13,8 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use policies::steps::{CONDITION, StepReason};
 use serde::{Deserialize, Serialize};
 
-use crate::decisions::LastDecision;
-use crate::observations::METRICS;
+use crate::{Key, METRICS};
 
 /// Maximum length of a text in a row, in characters. A longer text is cut.
 const MAX_TEXT: usize = 500;
@@ -24,6 +24,40 @@ const MAX_LABELS: usize = 64;
 const MAX_METRICS: usize = 64;
 /// The status is contested if two controllers have written it within this time.
 const CONTEST: SignedDuration = SignedDuration::from_mins(2);
+/// The number of sync periods without a sync after which a decision is late.
+const LATE_AFTER: i32 = 3;
+
+/// The last decisions of a record.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decisions {
+    /// The last decision of each HPA.
+    pub by_key: BTreeMap<Key, LastDecision>,
+}
+
+/// The last decision about an HPA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastDecision {
+    /// The decision in one sentence, without remaining times.
+    pub sentence: String,
+    /// The time of the first sync with this decision.
+    pub since: Timestamp,
+    /// The time of the last sync, if the next one is late.
+    pub late_since: Option<Timestamp>,
+}
+
+impl LastDecision {
+    /// Creates the last decision from an entry of the record. `first` and `last` are the times of the first and the
+    /// last sync with this decision, `now` is the current time of the controller's clock, and `period` is the sync
+    /// period.
+    pub fn new(sentence: &str, first: Timestamp, last: Timestamp, now: Timestamp, period: Duration) -> Self {
+        // A remaining time at the end of a sentence changes with each sync. The row shows the time since the first
+        // sync.
+        let sentence = sentence.split_once(", for another ").map_or(sentence, |(lasting, _)| lasting);
+        let period = SignedDuration::try_from(period).unwrap_or(SignedDuration::MAX);
+        let is_late = now.duration_since(last) > period.saturating_mul(LATE_AFTER);
+        Self { sentence: sentence.to_owned(), since: first, late_since: is_late.then_some(last) }
+    }
+}
 
 /// The state of an HPA, the most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -2,6 +2,7 @@
 //! responses.
 
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +19,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Explain;
 use crate::access::Access;
 use crate::controller::Inspect;
-use crate::decisions::{self, Record};
 use crate::pages::{Body, Pages, refusal};
+use crate::row::Decisions;
 use crate::store::Store;
 use crate::whatif::{Simulations, WhatIf};
 
@@ -37,6 +39,12 @@ const MAX_HEADERS: usize = 16 << 10;
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// The pause after a failed accept. While the process has no free file descriptors, an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+/// The pause between two reads of the record.
+const INTERVAL: Duration = Duration::from_secs(15);
+/// The pause after a failed read of the record.
+const AFTER_FAILURE: Duration = Duration::from_mins(1);
+/// Maximum number of consecutive failed reads after which rows keep their decisions.
+const MAX_FAILURES: u32 = 2;
 
 /// The traits that the caller implements for a console.
 #[derive(Debug, Clone)]
@@ -84,7 +92,7 @@ impl Console {
         let (handle, watch) = watch::<Hpas, _>(watching, options, store.clone());
         let Providers { explain, inspect, what_if, record } = providers;
         let pages = Pages::new(store.clone(), Informer::new([handle]), explain, inspect);
-        let following = decisions::follow(store.clone(), record);
+        let following = follow(store.clone(), record);
         let work = async move {
             futures::join!(watch, following);
         };
@@ -115,7 +123,7 @@ impl Console {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a console connection");
-                    stop.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await;
+                    stop.run_until_cancelled(sleep(ACCEPT_PAUSE)).await;
                 }
             }
         }
@@ -150,6 +158,38 @@ impl Console {
                 None => pages.respond(rest, None).await,
             },
             Err(refused) => refusal(refused.status(), refused.text()),
+        }
+    }
+}
+
+/// Reads the last decisions of a controller's record, for the rows of all HPAs.
+pub trait Record: Debug + Send + Sync + 'static {
+    /// Returns the last decision of each HPA, or the reason why the record cannot be read. Returns `None` if no record
+    /// can ever be read.
+    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, String>>;
+}
+
+/// Reads the record at intervals, and only while a page is open. After several consecutive failures, rows show only the
+/// status of the HPA until a read succeeds. Returns if no record can ever be read.
+async fn follow(store: Store, record: Arc<dyn Record>) {
+    let mut failures = 0;
+    loop {
+        store.watched().await;
+        match record.last_decisions().await {
+            Ok(None) => return,
+            Ok(Some(decisions)) => {
+                failures = 0;
+                store.decided(decisions);
+                sleep(INTERVAL).await;
+            }
+            Err(reason) => {
+                tracing::debug!(%reason, "failed to read the record of the controller");
+                failures += 1;
+                if failures > MAX_FAILURES {
+                    store.decided(Decisions::default());
+                }
+                sleep(AFTER_FAILURE).await;
+            }
         }
     }
 }

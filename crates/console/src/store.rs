@@ -11,10 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::decisions::{Decisions, LastDecision};
-use crate::observations::{Observation, Observations};
-use crate::row::{self, Count, Row};
-use crate::{Key, Subject};
+use crate::row::{self, Count, Decisions, LastDecision, Row};
+use crate::{Key, Observation, Observations, Subject};
 
 /// Maximum number of changes to remember. A client that is further behind receives all rows.
 const MAX_CHANGES: usize = 20_000;

@@ -59,7 +59,6 @@
 //! differences between types. `hpa` and `validation` contain the rules of single types. `table` and `discovery` build
 //! responses.
 
-mod calls;
 mod discovery;
 mod faults;
 mod hpa;
@@ -80,7 +79,6 @@ mod scale;
 mod server;
 mod status;
 mod store;
-mod stored_object;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -58,13 +58,12 @@
 //!
 //! `pod_registry` tracks the pods and their samples from a feed of changes. `stream` distributes work over the pods.
 //! `load_state` takes the samples of one load. `answer` writes the responses, without the data that an outage hides.
-//! `curve` and `points` describe loads over time. `model` and `pipeline` contain the parameters of a scenario.
+//! `curve` and `points` describe loads over time. `model` contains the parameters of a scenario.
 
 mod answer;
 mod curve;
 mod load_state;
 mod model;
-mod pipeline;
 mod pod_registry;
 mod points;
 mod stream;
@@ -77,7 +76,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::pipeline::{Gaps, OutageRules};
 use super::metrics::bad_selector;
 use super::watch::{Feed, FeedEvent};
 use super::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
@@ -85,12 +83,14 @@ use clock::SharedClock;
 
 pub use curve::{Curve, Shape};
 pub use load_state::{LoadState, WorkState};
-pub use model::{CpuModel, Load, Measure, MemoryModel, Metric, OverflowPolicy, Shown, Work};
-pub use pipeline::{Outage, OutageKind, Pipeline, Relay, Scraping};
+pub use model::{
+    CpuModel, Load, Measure, MemoryModel, Metric, Outage, OutageKind, OverflowPolicy, Pipeline, Relay,
+    Scraping, Shown, Work,
+};
 pub use points::{Interpolation, LineProblem, Points, PointsError};
 
 use answer::Answers;
-use load_state::TrackedLoad;
+use load_state::{Gaps, OutageRules, TrackedLoad};
 use pod_registry::{IDLE_BYTES, IDLE_MILLICORES, Pod, PodRegistry};
 
 /// Default scrape interval, as in metrics-server.

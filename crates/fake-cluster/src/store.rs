@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::object::{self, letters};
+pub(crate) use super::object::{Key, StoredObject};
 use super::registry::{ResourceType, TYPES, TypeKey};
-pub(crate) use super::stored_object::{Key, StoredObject};
 
 /// Default number of retained changes per resource type. A watch can start from any of them.
 const HISTORY: usize = 10_000;

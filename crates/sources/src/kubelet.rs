@@ -24,8 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::dial::Dial;
-use crate::error::SourceError;
-use crate::http::{Http, RequestError};
+use crate::http::{Http, RequestError, SourceError};
 use crate::settings::KubeletSettings;
 use crate::{Target, shared_for};
 

@@ -12,7 +12,6 @@
 //! only from pods of the target, at the addresses and declared ports of these pods.
 
 mod dial;
-mod error;
 mod file;
 mod http;
 mod kubelet;
@@ -36,9 +35,8 @@ use promql::PodNames;
 use tokio::time::Instant;
 
 pub use crate::dial::{Dial, InMemory, Io, Network, TlsError, TlsProblem};
-pub use crate::error::SourceError;
 pub use crate::file::{AdapterGroup, PrometheusServer, SourceFile};
-pub use crate::http::RequestError;
+pub use crate::http::{RequestError, SourceError};
 pub use crate::kubelet::Usage;
 pub use crate::pods::{PodAddress, PodTarget};
 pub use crate::prometheus::{PastReading, PastTarget, TimeRange};

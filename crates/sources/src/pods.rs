@@ -1,31 +1,42 @@
 //! The scraper of pods, which all HPAs share. Each page is scraped once per interval, for all metrics that HPAs read
 //! from it. A rate needs scrapes between two syncs, so pages are scraped repeatedly as long as an HPA needs them.
+//!
+//! Without a request in flight, a connection consists of its socket alone. hyper's buffers, 40 KiB for each connection,
+//! exist only during a request, so their number depends on the requests in flight, not on the pods.
 
 mod pages;
-mod request;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use cluster::fair::{FairSemaphore, Share};
 use cluster::metrics::flight::Flights;
 use exposition::{Format, Limits, Scrape, SeriesSelector};
 use futures::FutureExt;
+use futures::future::poll_fn;
 use futures::stream::{self, StreamExt};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode, Uri};
+use http_body_util::Empty;
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use policies::spec::{PodPort, PodSeries};
+use policies::spec::PodSeries;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::pages::{PageKey, Reading, Scraped, State};
-use self::request::IdleConnection;
-use crate::dial::Dial;
-use crate::error::SourceError;
-use crate::http::RequestError;
+use self::pages::{IdleConnection, PageKey, Reading, Scraped, State};
+use crate::dial::{Dial, Io};
+use crate::http::{IDLE, RequestError, SourceError, USER, chain};
 use crate::settings::PodSettings;
 use crate::transports::Transports;
 use crate::{Numbers, Target, shared_for};
+
+pub use self::pages::{PodAddress, PodTarget};
 
 /// Maximum time that a sync waits for pages.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,73 +44,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TURN: usize = 64 << 10;
 /// Maximum number of pages for which one sync waits at the same time.
 const AT_ONCE: usize = 256;
-
-/// A pod of a target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodTarget {
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// Whether the pod runs and is not terminating.
-    pub running: bool,
-    /// The address and ports. `None` until the pod has an address.
-    pub address: Option<Arc<PodAddress>>,
-}
-
-/// The address of a pod, and the ports that its containers declare.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodAddress {
-    /// `status.podIP`.
-    pub ip: IpAddr,
-    /// Whether the node has the same address.
-    pub is_of_node: bool,
-    /// `status.hostIP`: the address of the node.
-    pub node: Option<IpAddr>,
-    /// The TCP ports, each with its name, if it has one.
-    pub ports: Box<[(Option<Box<str>>, u16)]>,
-}
-
-impl PodTarget {
-    /// Returns the address of the pod's node.
-    pub(crate) fn node(&self) -> Result<IpAddr, SourceError> {
-        let node = self.address.as_ref().and_then(|address| address.node);
-        node.filter(|node| !is_outside(*node)).ok_or(SourceError::NodeAddress)
-    }
-}
-
-/// Returns whether an address cannot be in a network of pods or nodes.
-fn is_outside(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => {
-            ip.is_loopback()
-                || ip.is_link_local()
-                || ip.is_unspecified()
-                || ip.is_multicast()
-                || ip.is_broadcast()
-        }
-        IpAddr::V6(ip) => {
-            ip.is_loopback()
-                || ip.is_unicast_link_local()
-                || ip.is_unspecified()
-                || ip.is_multicast()
-                || ip.to_ipv4_mapped().is_some()
-        }
-    }
-}
-
-impl PodAddress {
-    /// Returns the address of a declared port.
-    fn port(&self, port: &PodPort) -> Result<SocketAddr, SourceError> {
-        if self.is_of_node || is_outside(self.ip) {
-            return Err(SourceError::Address);
-        }
-        let is_port = |(name, number): &&(Option<Box<str>>, u16)| match port {
-            PodPort::Number(port) => number == port,
-            PodPort::Name(port) => name.as_deref() == Some(&**port),
-        };
-        let found = self.ports.iter().find(is_port).ok_or(SourceError::NoPort)?;
-        Ok(SocketAddr::new(self.ip, found.1))
-    }
-}
+/// Size of the read buffer in bytes. It is larger than most pages, and limits the size of the headers.
+const BUFFER: usize = 32 << 10;
+/// The formats that the parser reads. The simpler format is preferred, because it needs no `# EOF`.
+const FORMATS: HeaderValue = HeaderValue::from_static(
+    "text/plain;version=0.0.4;q=0.9,application/openmetrics-text;version=1.0.0;q=0.5",
+);
 
 /// The scraper, with the pages that HPAs need.
 #[derive(Debug)]
@@ -253,8 +203,8 @@ impl Scraper {
             None => (Arc::clone(&self.dial), None),
             Some(transport) => self.transports.client(&page.namespace, transport)?,
         };
-        let mut response = request::get(dial, idle, page, token.as_ref()).await?;
-        if response.status != http::StatusCode::OK {
+        let mut response = get(dial, idle, page, token.as_ref()).await?;
+        if response.status != StatusCode::OK {
             return Err(RequestError::Status(response.status).into());
         }
         let Some(format) = Format::from_content_type(&response.content_type) else {
@@ -299,5 +249,138 @@ impl Scraper {
     /// Returns the number of pages that are scraped.
     pub(crate) fn pages(&self) -> usize {
         self.state.lock().len()
+    }
+}
+
+/// A response whose body is read in pieces.
+struct Response {
+    status: StatusCode,
+    /// `Content-Type`, or empty.
+    content_type: String,
+    body: Incoming,
+    exchange: Exchange,
+    dial: Arc<dyn Dial>,
+}
+
+/// A connection with one request.
+struct Exchange {
+    connection: Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>,
+    /// Kept alive, because the connection closes after the response if the sender is dropped.
+    sender: SendRequest<Empty<Bytes>>,
+    has_ended: bool,
+}
+
+/// Sends a GET request over the idle connection, if that connection is usable, otherwise over a new connection. Returns
+/// once the response headers have arrived. A redirect is an error.
+async fn get(
+    dial: Arc<dyn Dial>,
+    idle: Option<IdleConnection>,
+    page: &PageKey,
+    token: Option<&HeaderValue>,
+) -> Result<Response, RequestError> {
+    let known = idle.filter(|idle| Arc::ptr_eq(&idle.dial, &dial) && idle.since.elapsed() < IDLE);
+    if let Some(idle) = known {
+        // The pod may have closed the connection. A GET request can be retried.
+        if let Ok(response) = send(idle.io, &dial, request(page, token)?).await {
+            return Ok(response);
+        }
+    }
+    // The scheme is `http` even for a page over TLS, because the `Dial` of a transport adds TLS.
+    let to = Uri::builder().scheme("http").authority(page.address.to_string()).path_and_query("/").build();
+    let to = to.map_err(|error| RequestError::Invalid(error.to_string()))?;
+    let io = dial.dial(to).await.map_err(|error| RequestError::Connection(chain(&error)))?;
+    send(io, &dial, request(page, token)?).await
+}
+
+fn request(page: &PageKey, token: Option<&HeaderValue>) -> Result<Request<Empty<Bytes>>, RequestError> {
+    let mut request = Request::get(&*page.path)
+        .header(HOST, page.address.to_string())
+        .header(ACCEPT, FORMATS)
+        .header(USER_AGENT, USER);
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, token);
+    }
+    request.body(Empty::new()).map_err(|error| RequestError::Invalid(error.to_string()))
+}
+
+async fn send(
+    io: Box<dyn Io>,
+    dial: &Arc<dyn Dial>,
+    request: Request<Empty<Bytes>>,
+) -> Result<Response, RequestError> {
+    let failed = |error: hyper::Error| RequestError::Connection(chain(&error));
+    let (sender, connection) =
+        Builder::new().read_buf_exact_size(Some(BUFFER)).handshake(TokioIo::new(io)).await.map_err(failed)?;
+    let mut exchange = Exchange { connection, sender, has_ended: false };
+    let mut sending = pin!(exchange.sender.send_request(request));
+    let (connection, has_ended) = (&mut exchange.connection, &mut exchange.has_ended);
+    let response = poll_fn(|cx| {
+        // A read before the request is sent detects that the pod has closed an idle connection.
+        drive(connection, has_ended, cx);
+        sending.as_mut().poll(cx)
+    });
+    let (parts, body) = response.await.map_err(failed)?.into_parts();
+    if parts.status.is_redirection() {
+        return Err(RequestError::Redirect(parts.status));
+    }
+    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    Ok(Response {
+        status: parts.status,
+        content_type: content_type.unwrap_or_default().to_owned(),
+        body,
+        exchange,
+        dial: Arc::clone(dial),
+    })
+}
+
+/// Reads and writes without waiting. If the connection fails, the request or the body returns the error.
+fn drive(
+    connection: &mut Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>,
+    has_ended: &mut bool,
+    cx: &mut Context<'_>,
+) {
+    *has_ended = *has_ended || connection.poll_without_shutdown(cx).is_ready();
+}
+
+impl Response {
+    /// Returns the next piece of the body. `None` at its end.
+    async fn piece(&mut self) -> Result<Option<Bytes>, RequestError> {
+        loop {
+            match poll_fn(|cx| self.poll_frame(cx)).await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(RequestError::Connection(chain(&error))),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let mut body = Pin::new(&mut self.body);
+        // The connection reads only what the body has requested.
+        if let Poll::Ready(frame) = body.as_mut().poll_frame(cx) {
+            return Poll::Ready(frame);
+        }
+        drive(&mut self.exchange.connection, &mut self.exchange.has_ended, cx);
+        body.poll_frame(cx)
+    }
+
+    /// Returns the connection for the next request, unless the pod closes it. The whole body must have been read.
+    async fn into_idle(self) -> Option<IdleConnection> {
+        let Self { mut exchange, dial, .. } = self;
+        poll_fn(|cx| {
+            drive(&mut exchange.connection, &mut exchange.has_ended, cx);
+            Poll::Ready(())
+        })
+        .await;
+        if exchange.has_ended {
+            return None;
+        }
+        let parts = exchange.connection.into_parts();
+        let io = parts.io.into_inner();
+        parts.read_buf.is_empty().then(|| IdleConnection { io, dial, since: Instant::now() })
     }
 }

@@ -16,9 +16,8 @@ use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 
 use crate::dial::Dial;
-use crate::error::SourceError;
 use crate::file::PrometheusServer;
-use crate::http::{Http, RequestError};
+use crate::http::{Http, RequestError, SourceError};
 use crate::{Form, Numbers, Target, shared_for};
 
 /// The interval between evictions of shared responses.

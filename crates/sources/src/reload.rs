@@ -10,8 +10,8 @@ use parking_lot::RwLock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::dial::{Dial, Network, TlsError};
-use crate::error::SourceError;
 use crate::file::{AdapterGroup, PrometheusServer, SourceFile};
+use crate::http::SourceError;
 use crate::kubelet::Kubelets;
 use crate::pods::Scraper;
 use crate::prometheus::Server;

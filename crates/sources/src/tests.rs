@@ -1,12 +1,12 @@
-//! Sources against servers in memory.
+//! Sources against servers in memory. Each kind of bad input causes an error for the HPA that reads it, and for no other
+//! HPA.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod bad_input;
 mod pods;
 mod prometheus;
 mod transport;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -221,4 +221,127 @@ fn examples_are_valid_and_name_sources_of_the_file() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(found, names);
+}
+
+fn gauges(count: usize) -> String {
+    (0..count).map(|n| format!("waiting{{n=\"{n}\"}} 1\n")).collect::<Vec<_>>().concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_page_is_an_error_of_its_pod_alone() {
+    let timeout = "no complete response within 1s";
+    let slow = |drip: u64, text: &str| PageResponse {
+        drip: Duration::from_millis(drip),
+        ..PageResponse::page(text.to_owned())
+    };
+    let moved = PageResponse {
+        status: 302,
+        location: "http://10.0.0.1:8080/".to_owned(),
+        ..PageResponse::page("waiting 1\n")
+    };
+    let cases = [
+        (
+            "100 MB",
+            PageResponse::page("# filler\n".repeat(100 << 20 >> 3)),
+            "the page is invalid: the page has more than 4194304 bytes: raise maxBytes, or expose fewer series at this path",
+        ),
+        ("slow drip", slow(300, "waiting 1\nwaiting"), timeout),
+        ("first byte after a minute", slow(60_000, "waiting 1\n"), timeout),
+        (
+            "half a line",
+            PageResponse::page("waiting 1\nwaiting{a=\"b"),
+            "the page is invalid: line 2 is invalid: expected a quoted label value, at \"waiting{a=\\\"b\"",
+        ),
+        (
+            "line without an end",
+            PageResponse::page(format!("waiting{{a=\"{}", "b".repeat(2 << 20))),
+            "the page is invalid: line 1 has more than 65536 bytes",
+        ),
+        (
+            "1,001 label sets",
+            PageResponse::page(gauges(1_001)),
+            "the page is invalid: more than 1000 series match: select fewer by their labels",
+        ),
+        (
+            "1,000,000 label sets",
+            PageResponse::page(gauges(1_000_000)),
+            "the page is invalid: more than 1000 series match: select fewer by their labels",
+        ),
+        (
+            "type",
+            PageResponse { content_type: "text/html".to_owned(), ..PageResponse::page("waiting 1\n") },
+            "the page has the type \"text/html\": it must be text/plain or application/openmetrics-text",
+        ),
+        (
+            "duplicate series",
+            PageResponse::page("waiting 1\nwaiting 2\n"),
+            "the page is invalid: line 2 repeats a series of this page",
+        ),
+        ("redirect", moved, "the server answers 302 Found: redirects are not followed"),
+        (
+            "401",
+            PageResponse { status: 401, ..PageResponse::page("waiting 1\n") },
+            "the server answers 401 Unauthorized",
+        ),
+    ];
+    let rig = Rig::new(PODS);
+    rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
+    let mut expected = BTreeMap::new();
+    let mut pods = vec![];
+    for (last, (name, page, error)) in (2..).zip(cases) {
+        rig.servers.serve(format!("10.0.0.{last}:8080"), move |_| page.clone());
+        pods.push((name, pod(name, last)));
+        expected.insert(name, format!("none of 1 pods has a number; {name}: {error}"));
+    }
+    // One HPA for each bad pod and one HPA for the good pod read concurrently.
+    let started = Instant::now();
+    let reads = pods.iter().map(|(name, pod)| {
+        let (rig, pods) = (&rig, std::slice::from_ref(pod));
+        async move { (*name, rig.per_pod(WAITING, pods).await) }
+    });
+    let good = [pod("good", 1)];
+    let (results, (good, elapsed)) = futures::join!(futures::future::join_all(reads), async {
+        let result = rig.per_pod(WAITING, &good).await;
+        (result, started.elapsed())
+    });
+    assert_eq!(good, named(&[("good", 3.0)]));
+    assert!(elapsed < Duration::from_millis(100), "{elapsed:?}");
+    let errors: BTreeMap<_, _> =
+        results.into_iter().map(|(name, result)| (name, result.unwrap_err())).collect();
+    assert_eq!(errors, expected);
+    assert!(started.elapsed() <= Duration::from_secs(1));
+    // The redirect was not followed.
+    let to_good = rig.servers.requests().iter().filter(|request| request.address == "10.0.0.1:8080").count();
+    assert_eq!(to_good, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_page_makes_its_pod_missing() {
+    let rig = Rig::new(PODS);
+    let drip = Duration::from_millis(300);
+    let pages = [
+        PageResponse { status: 302, location: "http://10.0.0.1:8080/".to_owned(), ..PageResponse::page("") },
+        PageResponse { status: 401, ..PageResponse::page("waiting 1\n") },
+        PageResponse { content_type: "text/html".to_owned(), ..PageResponse::page("waiting 1\n") },
+        PageResponse { drip, ..PageResponse::page("waiting 1\nwaiting") },
+        PageResponse::page("waiting 1\nwaiting 2\n"),
+        PageResponse::page("waiting NaN\n"),
+        PageResponse::page("waiting 1\nhalf of a li"),
+        PageResponse::page("# filler\n".repeat(1 << 20)),
+        PageResponse::page(
+            (0..2_000).map(|n| format!("waiting{{n=\"{n}\"}} 1\n")).collect::<Vec<_>>().concat(),
+        ),
+    ];
+    rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
+    let mut pods = vec![pod("good", 1)];
+    for (last, page) in (2..).zip(pages) {
+        rig.servers.serve(format!("10.0.0.{last}:8080"), move |_| page.clone());
+        pods.push(pod(&format!("bad-{last}"), last));
+    }
+    let started = Instant::now();
+    assert_eq!(rig.per_pod(WAITING, &pods).await, named(&[("good", 3.0)]));
+    assert!(started.elapsed() <= Duration::from_secs(1));
+    // The redirect was not followed.
+    let to_good = rig.servers.requests().iter().filter(|request| request.address == "10.0.0.1:8080").count();
+    assert_eq!(to_good, 1);
 }

@@ -18,8 +18,7 @@ use policies::spec::{Authorities, PodTransport, SecretKey};
 use tokio::time::Instant;
 
 use crate::dial::{Dial, TlsDial};
-use crate::error::SourceError;
-use crate::http::bearer_of;
+use crate::http::{SourceError, bearer_of};
 
 /// The label of Secrets that policies may name. Its value must be `true`.
 pub const SECRET_LABEL: &str = "concertina.dev/metric-sources";

@@ -26,15 +26,15 @@ use super::error::ApiError;
 use clock::Jitter;
 
 pub use handle::{Handle, Informer, Restart, WatchStatus};
-pub use intake::{HpaCache, Hpas, Pods, Watched};
+pub use intake::{Collection, HpaCache, Hpas, Pods, Watched, each, each_labelled};
 pub(super) use intake::{Intake, Line};
 
 /// The number of objects per page of a list.
-pub(super) const PAGE: &str = "500";
+const PAGE: &str = "500";
 /// Timeout of one page.
-pub(super) const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
+const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum size of a page, in bytes, which suffices for 500 objects of the maximum size in etcd.
-pub(super) const MAX_PAGE: usize = 1 << 30;
+const MAX_PAGE: usize = 1 << 30;
 /// Maximum length of a line of a watch, in bytes, far above the maximum object size in etcd.
 const MAX_LINE: usize = 16 << 20;
 /// Timeout of the response to a watch request.

@@ -155,3 +155,28 @@ fn long_texts_and_many_metrics_are_cut() {
     assert_eq!(row.reason.chars().count(), MAX_TEXT + 1);
     assert_eq!(row.metrics.len(), MAX_METRICS);
 }
+
+fn decision(sentence: &str, last: i64, now: i64) -> LastDecision {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    LastDecision::new(sentence, at(0), at(last), at(now), Duration::from_secs(15))
+}
+
+#[test]
+fn decision_is_late_after_three_periods() {
+    assert_eq!(decision("stays at 4", 100, 145).late_since, None);
+    assert_eq!(decision("stays at 4", 100, 146).late_since, Some(Timestamp::from_second(100).unwrap()));
+    assert_eq!(
+        decision("stays at 4", 100, 0).late_since,
+        None,
+        "a clock that is behind makes no decision late"
+    );
+}
+
+#[test]
+fn sentence_has_no_time_that_passes() {
+    let held =
+        "stays at 7: cpu asks for 3, but the 5 min scale-down window still holds 7, for another 4 min 15 s";
+    let expected = "stays at 7: cpu asks for 3, but the 5 min scale-down window still holds 7";
+    assert_eq!(decision(held, 0, 0).sentence, expected);
+    assert_eq!(decision("stays at 4: x", 0, 0).sentence, "stays at 4: x");
+}

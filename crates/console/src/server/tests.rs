@@ -13,10 +13,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Console, Providers};
+use super::{Console, Providers, Record};
 use crate::access::Access;
 use crate::controller::{ControllerState, Inspect, Missing};
-use crate::decisions::{Decisions, LastDecision, Record};
+use crate::row::{Decisions, LastDecision};
 use crate::store::Store;
 use crate::whatif::{Question, WhatIf, WhatIfError};
 use crate::{Explain, Subject};

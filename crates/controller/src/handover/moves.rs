@@ -16,8 +16,7 @@ use crate::store::{Change, HpaRecord, Key, Update};
 use cluster::client::Client;
 use cluster::decode::{DecodeError, hpa, meta_of};
 use cluster::error::ApiError;
-use cluster::list::{Collection, each};
-use cluster::watch::{Deleted, Sink, Watched};
+use cluster::watch::{Collection, Deleted, Sink, Watched, each};
 
 impl Controller {
     /// Puts an HPA in or out of scope, by a new version. The caller holds [`Charges::moving`], applies the version to

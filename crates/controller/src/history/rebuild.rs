@@ -17,8 +17,8 @@ use crate::store::HpaRecord;
 use cluster::client::Client;
 use cluster::decode::{DecodeError, Text};
 use cluster::error::ApiError;
-use cluster::list::{Collection, each};
 use cluster::permission::{Permission, allowed, row};
+use cluster::watch::{Collection, each};
 
 /// The reason of the events.
 const REASON: &str = "SuccessfulRescale";

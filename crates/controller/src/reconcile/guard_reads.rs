@@ -18,8 +18,8 @@ use super::{Controller, WorkerPermit};
 use crate::policy::Resolved;
 use crate::store::HpaRecord;
 use cluster::error::ApiError;
-use cluster::list::{Collection, each, each_labelled};
 use cluster::mapper::MapError;
+use cluster::watch::{Collection, each, each_labelled};
 
 /// The results of the reads. A guard without a result has no effect.
 #[derive(Debug, Default)]

@@ -6,9 +6,8 @@ use std::time::Duration;
 use autoscaling::selector::Selector;
 use jiff::Timestamp;
 
-use super::load_state::{Series, TrackedLoad};
+use super::load_state::{Gaps, Series, TrackedLoad};
 use super::model::Shown;
-use super::pipeline::Gaps;
 use super::pod_registry::{Group, IDLE_BYTES, IDLE_MILLICORES, Pod, Reading, Usage};
 use crate::metrics::{CustomMetricQuery, bad_selector, metric_not_found, pod_not_found};
 use crate::object::time_text;

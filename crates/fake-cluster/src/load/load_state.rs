@@ -1,11 +1,12 @@
-//! The state of one load: its streams, the pods that serve them, and its metrics.
+//! The state of one load: its streams, the pods that serve them, and its metrics. Also the outages of the metrics APIs.
 
 use std::time::Duration;
 
-use super::model::{Load, Measure, Metric, Shown, Work};
-use super::pipeline::Scraping;
+use super::model::{Load, Measure, Metric, Outage, OutageKind, Pipeline, Scraping, Shown, Work};
 use super::pod_registry::{DelayedSamples, Group, Pod, PodActivity, Rate, Reading, Trace, Usage};
 use super::stream::{ServingPods, Stream};
+use crate::workload::model::Seed;
+use crate::{Cluster, FaultAction, FaultId, FaultRule, MetricsApi};
 
 /// Maximum waiting time in seconds, about 30 years.
 const LONGEST_WAIT: f64 = 1e9;
@@ -251,5 +252,77 @@ fn reading(
         // Capped, because the waiting time is infinite without capacity.
         Measure::WaitingTime if waiting > 0.0 => instant((waiting / capacity).min(LONGEST_WAIT)),
         Measure::WaitingTime => instant(0.0),
+    }
+}
+
+/// The fault rules of a pipeline's outages.
+#[derive(Debug, Default)]
+pub(super) struct OutageRules {
+    /// One entry per outage. `None` while the outage is inactive, and if it needs no fault rule.
+    rules: Vec<Option<FaultId>>,
+}
+
+impl OutageRules {
+    /// Adds and removes the fault rules of outages that have started or ended.
+    pub(super) fn update(&mut self, pipeline: &Pipeline, cluster: &Cluster, now: Duration) {
+        self.rules.resize(pipeline.outages.len(), None);
+        for (rule, outage) in self.rules.iter_mut().zip(&pipeline.outages) {
+            match (action(outage).filter(|_| outage.during.contains(now)), *rule) {
+                (Some(action), None) => {
+                    let prefix = format!("/apis/{}/", outage.api.group());
+                    *rule = Some(cluster.faults().add(FaultRule::new(action).path_prefix(&prefix)));
+                }
+                (None, Some(id)) => {
+                    cluster.faults().remove(id);
+                    *rule = None;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the next time at which a fault rule is added or removed.
+    pub(super) fn due(pipeline: &Pipeline, now: Duration) -> Option<Duration> {
+        let failing = pipeline.outages.iter().filter(|outage| action(outage).is_some());
+        let edges = failing.flat_map(|outage| [Some(outage.during.from), outage.during.until]);
+        edges.flatten().filter(|edge| *edge > now).min()
+    }
+}
+
+fn action(outage: &Outage) -> Option<FaultAction> {
+    match &outage.kind {
+        OutageKind::Error { code, message } => Some(FaultAction::Text { code: *code, body: message.clone() }),
+        OutageKind::Timeout => Some(FaultAction::Silence),
+        OutageKind::Empty | OutageKind::Missing { .. } | OutageKind::Stale => None,
+    }
+}
+
+/// The data that one API lacks at an instant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gaps<'a> {
+    pub(super) pipeline: &'a Pipeline,
+    pub(super) api: MetricsApi,
+    pub(super) now: Duration,
+}
+
+impl Gaps<'_> {
+    /// Returns whether sampling is suspended.
+    pub(super) fn are_stale(&self) -> bool {
+        self.outages().any(|(_, kind)| *kind == OutageKind::Stale)
+    }
+
+    /// Returns whether the sample of the named pod, object or series is missing.
+    pub(super) fn hides(&self, name: &str) -> bool {
+        self.outages().any(|(index, kind)| match kind {
+            OutageKind::Empty => true,
+            OutageKind::Missing { fraction } => Seed::new(index).for_name(name).share() < *fraction,
+            _ => false,
+        })
+    }
+
+    fn outages(&self) -> impl Iterator<Item = (u64, &OutageKind)> {
+        let applies = |outage: &Outage| outage.api == self.api && outage.during.contains(self.now);
+        let all = (0..).zip(&self.pipeline.outages);
+        all.filter(move |(_, outage)| applies(outage)).map(|(index, outage)| (index, &outage.kind))
     }
 }

@@ -1,8 +1,12 @@
-//! Load as data: the work of a workload, its cost and its metrics.
+//! Load as data: the work of a workload, its cost and its metrics. Also the metrics pipeline from the pods to the API:
+//! scrape times, averaging windows, delays, and outages with missing samples or failing APIs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::curve::Curve;
+use crate::MetricsApi;
+use crate::workload::Span;
 
 /// The work of one set of pods and its cost. A pod belongs to the first load that matches it.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,4 +211,140 @@ impl Metric {
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         Self { name: name.to_owned(), measure, shown: Shown::External { labels } }
     }
+}
+
+/// The scraping for each of the three APIs, and the outages. Times count from the start of the run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Pipeline {
+    /// metrics.k8s.io, as served by metrics-server.
+    pub resource: Scraping,
+    /// custom.metrics.k8s.io, as served by an adapter.
+    pub custom: Scraping,
+    /// external.metrics.k8s.io, as served by an adapter.
+    pub external: Scraping,
+    /// The outages of the APIs.
+    pub outages: Vec<Outage>,
+}
+
+impl Pipeline {
+    /// Creates a pipeline with the same [`Scraping`] for all three APIs and without outages.
+    pub fn all(scraping: Scraping) -> Self {
+        Self { resource: scraping, custom: scraping, external: scraping, outages: Vec::new() }
+    }
+
+    /// Returns the scraping of one API.
+    pub fn scraping(&self, api: MetricsApi) -> &Scraping {
+        match api {
+            MetricsApi::Resource => &self.resource,
+            MetricsApi::Custom => &self.custom,
+            MetricsApi::External => &self.external,
+        }
+    }
+}
+
+/// The sampling for one API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scraping {
+    /// The time between two samples, at least a millisecond.
+    pub interval: Duration,
+    /// The time of the first sample.
+    pub phase: Duration,
+    /// The averaging window of rates and of cpu, at least the interval. For a younger pod, the window is the age of the
+    /// pod.
+    pub window: Duration,
+    /// The delay from taking a sample to serving it.
+    pub delay: Duration,
+    /// The minimum run time of a container before its first sample.
+    pub first_after: Duration,
+    /// A second stage that reads the samples and serves its last reading until the next reading, as metrics-server does
+    /// with the samples of kubelets. Without a relay, each sample is served when it is available.
+    pub relay: Option<Relay>,
+}
+
+/// The times at which a second stage reads the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relay {
+    /// The time between two readings, at least a millisecond.
+    pub interval: Duration,
+    /// The time of the first reading.
+    pub phase: Duration,
+}
+
+impl Scraping {
+    /// Creates a [`Scraping`] that samples every `interval`, averages over the interval, and has no delay.
+    pub fn every(interval: Duration) -> Self {
+        Self {
+            interval,
+            phase: Duration::ZERO,
+            window: interval,
+            delay: Duration::ZERO,
+            first_after: FIRST_AFTER.min(interval),
+            relay: None,
+        }
+    }
+
+    /// Returns the longer of the window and the interval.
+    pub(super) fn window_or_interval(&self) -> Duration {
+        self.window.max(self.interval)
+    }
+
+    /// Returns the time whose samples are served at `now`: the last reading of the relay, or `now` without a relay.
+    pub(super) fn served_at(&self, now: Duration) -> Duration {
+        let Some(relay) = self.relay else { return now };
+        let Some(since) = now.checked_sub(relay.phase) else { return Duration::ZERO };
+        let interval = relay.interval.max(Duration::from_millis(1)).as_nanos();
+        now.saturating_sub(Duration::from_nanos_u128(since.as_nanos() % interval))
+    }
+
+    /// Returns the time of the first scrape after `now`.
+    pub(super) fn next_after(&self, now: Duration) -> Duration {
+        let Some(since) = now.checked_sub(self.phase) else { return self.phase };
+        let interval = self.interval.max(Duration::from_millis(1)).as_nanos();
+        let scrapes = since.as_nanos() / interval + 1;
+        self.phase.saturating_add(Duration::from_nanos_u128(scrapes.saturating_mul(interval)))
+    }
+}
+
+/// The minimum run time before the first sample, by default. metrics-server has the same minimum for its rates.
+const FIRST_AFTER: Duration = Duration::from_secs(10);
+
+impl Default for Scraping {
+    /// Returns the default of metrics-server: a sample every 15 s.
+    fn default() -> Self {
+        Self::every(super::SCRAPE_INTERVAL)
+    }
+}
+
+/// A period in which one of the metrics APIs fails.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outage {
+    /// The API that fails.
+    pub api: MetricsApi,
+    /// The period of the outage.
+    pub during: Span,
+    /// The kind of failure.
+    pub kind: OutageKind,
+}
+
+/// The failure of a metrics API.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OutageKind {
+    /// Every request gets an HTTP status such as 503 and a text, as from a proxy in front of an adapter that is down.
+    Error {
+        /// The status code.
+        code: u16,
+        /// The body.
+        message: String,
+    },
+    /// Requests get no response.
+    Timeout,
+    /// Lists have no items.
+    Empty,
+    /// A fraction of the pods, objects or external series has no sample. The selection depends only on their names.
+    Missing {
+        /// The fraction without a sample, from 0 to 1.
+        fraction: f64,
+    },
+    /// No new samples are taken. The last samples remain.
+    Stale,
 }

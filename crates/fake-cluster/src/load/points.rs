@@ -193,6 +193,11 @@ fn read_time(text: &str) -> Option<Time> {
     Some(Time::Stamp(utc.timestamp()))
 }
 
+/// Interpolates from 0 to 1 with zero slope at both ends.
+pub(super) fn smooth(share: f64) -> f64 {
+    share * share * (3.0 - 2.0 * share)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -7,10 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::model::WorkloadModel;
-use super::pod_state::{Counts, Id, Kind, Owner, Pod, PodPhase};
 use super::pods::{
-    HASH_LABEL, REVISION_LABEL, controller, is_ready, is_terminating, name, namespace, seconds,
-    template_hash, wanted_replicas,
+    Counts, HASH_LABEL, Id, Kind, Owner, Pod, PodPhase, REVISION_LABEL, controller, is_ready, is_terminating,
+    name, namespace, seconds, template_hash, wanted_replicas,
 };
 use crate::Cluster;
 use crate::object::{at, int, text};

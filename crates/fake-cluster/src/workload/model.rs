@@ -235,6 +235,18 @@ fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
+/// Maps a uniform `share` to a number of events with the inverse distribution function of the Poisson distribution with
+/// mean 1.
+pub(crate) fn poisson(share: f64) -> u64 {
+    let (mut count, mut probability, mut rest) = (0_u64, (-1.0_f64).exp(), share);
+    while rest >= probability && count < 20 {
+        rest -= probability;
+        count += 1;
+        probability /= count as f64;
+    }
+    count
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

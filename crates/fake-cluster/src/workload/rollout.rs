@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::informer_cache::InformerCache;
-use super::pod_state::{Id, Owner};
-use super::pods::{HASH_LABEL, name, namespace, owned_by, set, uid};
+use super::pods::{HASH_LABEL, Id, Owner, name, namespace, owned_by, set, uid};
 use super::{Pass, RETRY};
 use crate::object::{at, int, text};
 

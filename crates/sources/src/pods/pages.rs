@@ -1,16 +1,17 @@
-//! The pages that HPAs read, the times of their scrapes, and their numbers.
+//! The pages that HPAs read, the addresses of their pods, the times of their scrapes, and their numbers.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use exposition::{Rates, Reduce, Samples};
-use policies::spec::{PodSeries, PodTransport, Reduction};
+use policies::spec::{PodPort, PodSeries, PodTransport, Reduction};
 use tokio::time::Instant;
 
-use super::request::IdleConnection;
-use crate::error::SourceError;
+use crate::dial::{Dial, Io};
+use crate::http::SourceError;
 use crate::settings::PodSettings;
 
 /// The time for which a page is scraped after the last request of an HPA. Longer than the usual sync periods.
@@ -27,6 +28,73 @@ const MAX_POINTS: usize = 8 << 20;
 /// Maximum number of scrapes that `Rates` keeps for a series.
 const MAX_SCRAPES: usize = 128;
 
+/// A pod of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodTarget {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// Whether the pod runs and is not terminating.
+    pub running: bool,
+    /// The address and ports. `None` until the pod has an address.
+    pub address: Option<Arc<PodAddress>>,
+}
+
+/// The address of a pod, and the ports that its containers declare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodAddress {
+    /// `status.podIP`.
+    pub ip: IpAddr,
+    /// Whether the node has the same address.
+    pub is_of_node: bool,
+    /// `status.hostIP`: the address of the node.
+    pub node: Option<IpAddr>,
+    /// The TCP ports, each with its name, if it has one.
+    pub ports: Box<[(Option<Box<str>>, u16)]>,
+}
+
+impl PodTarget {
+    /// Returns the address of the pod's node.
+    pub(crate) fn node(&self) -> Result<IpAddr, SourceError> {
+        let node = self.address.as_ref().and_then(|address| address.node);
+        node.filter(|node| !is_outside(*node)).ok_or(SourceError::NodeAddress)
+    }
+}
+
+/// Returns whether an address cannot be in a network of pods or nodes.
+fn is_outside(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            ip.is_loopback()
+                || ip.is_link_local()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.is_broadcast()
+        }
+        IpAddr::V6(ip) => {
+            ip.is_loopback()
+                || ip.is_unicast_link_local()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.to_ipv4_mapped().is_some()
+        }
+    }
+}
+
+impl PodAddress {
+    /// Returns the address of a declared port.
+    pub(super) fn port(&self, port: &PodPort) -> Result<SocketAddr, SourceError> {
+        if self.is_of_node || is_outside(self.ip) {
+            return Err(SourceError::Address);
+        }
+        let is_port = |(name, number): &&(Option<Box<str>>, u16)| match port {
+            PodPort::Number(port) => number == port,
+            PodPort::Name(port) => name.as_deref() == Some(&**port),
+        };
+        let found = self.ports.iter().find(is_port).ok_or(SourceError::NoPort)?;
+        Ok(SocketAddr::new(self.ip, found.1))
+    }
+}
+
 /// A page of a pod. Different pods at the same address have different pages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageKey {
@@ -35,6 +103,20 @@ pub(super) struct PageKey {
     pub(super) address: SocketAddr,
     pub(super) path: Arc<str>,
     pub(super) transport: Option<Arc<PodTransport>>,
+}
+
+/// A connection without a request in flight.
+pub(super) struct IdleConnection {
+    pub(super) io: Box<dyn Io>,
+    /// The [`Dial`] that opened the connection. Only requests with the same [`Dial`] reuse it.
+    pub(super) dial: Arc<dyn Dial>,
+    pub(super) since: Instant,
+}
+
+impl fmt::Debug for IdleConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleConnection").field("since", &self.since).finish_non_exhaustive()
+    }
 }
 
 /// A page, with the metrics that HPAs read from it.

@@ -8,6 +8,29 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 
 use super::*;
 
+/// The address of a pod that closes the connection within a response.
+const DYING: &str = "10.0.0.66:8080";
+
+/// Servers in memory. The server at [`DYING`] sends the given bytes and closes the connection.
+#[derive(Debug)]
+struct DyingServer(Arc<dyn Dial>, &'static str);
+
+impl Dial for DyingServer {
+    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        if to.authority().is_none_or(|authority| authority.as_str() != DYING) {
+            return self.0.dial(to);
+        }
+        let response = self.1;
+        let (client, mut server) = tokio::io::duplex(1 << 10);
+        tokio::spawn(async move {
+            let mut request = [0; 1 << 10];
+            let _ = server.read(&mut request).await;
+            let _ = server.write_all(response.as_bytes()).await;
+        });
+        futures::future::ready(Ok(Box::new(client) as Box<dyn Io>)).boxed()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_are_scraped_once_per_interval_for_all_metrics() {
     let rig = Rig::new(PODS);
@@ -332,5 +355,28 @@ async fn connection_is_used_again_if_the_pod_keeps_it() {
             advance(Duration::from_secs(seconds)).await;
         }
         assert_eq!(dialled.load(Ordering::Relaxed), connections, "{then:?}, each {seconds} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_dies_within_its_page_is_missing() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n";
+    for body in
+        ["content-length: 20\r\n\r\nwaiting 1\n", "transfer-encoding: chunked\r\n\r\na\r\nwaiting 1\n\r\n"]
+    {
+        let rig = Rig::new(PODS);
+        rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
+        let response: &'static str = format!("{head}{body}").leak();
+        let dial = Arc::new(DyingServer(in_memory(&rig.servers, None), response));
+        let sources = Arc::new(Sources::new(rig.file.clone(), Some(dial)).unwrap());
+        let pods = [pod("dying", 66), pod("good", 1)];
+        let namespace: Arc<str> = "shop".into();
+        let target = Target { namespace: &namespace, name: "web", pods: &pods, secrets: None };
+        let reading = sources.read(&rule(WAITING), Form::PerPod, &target).await.unwrap();
+        // The data before the break is a valid page, but yields no number.
+        assert_eq!(reading.values, Values::PerPod([("good".into(), 3.0)].into()));
+        let (missing, error) = reading.missing.unwrap();
+        assert_eq!(&*missing, "dying");
+        assert!(error.to_string().starts_with("the request failed: "), "{error}");
     }
 }

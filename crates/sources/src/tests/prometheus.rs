@@ -298,3 +298,64 @@ async fn source_without_a_server_has_no_past() {
     let range = TimeRange { start: at(0), end: at(60) };
     assert_eq!(rig.sources.past(&rule(WAITING), Form::PerPod, &target, range).await, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn timestamp_of_a_page_or_an_answer_does_not_change_the_age() {
+    let rig = Rig::new(&format!("{MAIN}\n{PODS}"));
+    rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3 99999999999999\n"));
+    let reading = rig.read(WAITING, Form::PerPod, &[pod("web", 1)]).await.unwrap();
+    assert_eq!((reading.values, reading.at), (Values::PerPod([("web".into(), 3.0)].into()), Instant::now()));
+    let result = serde_json::json!([{"metric": {}, "value": [99_999_999_999.0, "4"]}]);
+    let data = serde_json::json!({"resultType": "vector", "result": result});
+    let answer = PageResponse::json(200, &serde_json::json!({"status": "success", "data": data}));
+    rig.servers.serve("prometheus:9090", move |_| answer.clone());
+    let metric = "{metric: a, maxAgeSeconds: 1, prometheus: {server: main, query: 'sum(up)'}}";
+    let reading = rig.read(metric, Form::Single, &[]).await.unwrap();
+    assert_eq!((reading.values, reading.at), (Values::Single(Some(4.0)), Instant::now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn query_that_takes_a_minute_is_an_error_and_delays_no_other_one() {
+    let rig = Rig::new(
+        "prometheus:\n- {name: main, url: 'http://prometheus:9090'}\n- {name: other, url: 'http://other:9090'}",
+    );
+    rig.servers.serve("prometheus:9090", |request| {
+        let drip = Duration::from_secs(if request.query.contains("slow") { 60 } else { 0 });
+        PageResponse { drip, ..PageResponse::vector(&[(&[], 1.0)]) }
+    });
+    let started = Instant::now();
+    let slow: Vec<String> = (0..20)
+        .map(|n| format!("{{metric: a, prometheus: {{server: main, query: 'sum(slow{{n=\"{n}\"}})'}}}}"))
+        .collect();
+    let slow = slow.iter().map(|metric| rig.read_in("hostile", metric, Form::Single, &[]));
+    let quick = "{metric: a, prometheus: {server: main, query: 'sum(up)'}}";
+    let (slow, quick) = futures::join!(futures::future::join_all(slow), async {
+        sleep(Duration::from_millis(10)).await;
+        let reading = rig.read(quick, Form::Single, &[]).await;
+        (reading, started.elapsed())
+    });
+    assert_eq!(quick.0.unwrap().values, Values::Single(Some(1.0)));
+    assert!(quick.1 < Duration::from_millis(100), "{:?}", quick.1);
+    let timeout = "no complete response within 5s";
+    let errors = slow
+        .iter()
+        .map(|result| result.as_ref().map_or_else(|failure| failure.error.to_string(), |_| String::new()));
+    assert!(errors.clone().all(|error| !error.is_empty()) && errors.clone().any(|error| error == timeout));
+}
+
+#[tokio::test(start_paused = true)]
+async fn oversized_query_sends_no_request() {
+    let rig = Rig::new(MAIN);
+    rig.servers.serve("prometheus:9090", |_| PageResponse::vector(&[(&[], 1.0)]));
+    let mut rule = rule("{metric: a, prometheus: {server: main, query: 'sum(up)'}}");
+    rule.origin = policies::spec::MetricOrigin::Prometheus {
+        server: "main".into(),
+        query: format!("sum({})", "a".repeat(1 << 20)).into(),
+    };
+    let namespace: Arc<str> = "shop".into();
+    let target = Target { namespace: &namespace, name: "web", pods: &[], secrets: None };
+    let failure = rig.sources.read(&rule, Form::Single, &target).await.unwrap_err();
+    assert_eq!(failure.error.to_string(), "the query has 1048581 bytes: at most 16384 are allowed");
+    assert!(failure.to_string().len() < 500, "{failure}");
+    assert_eq!(rig.servers.requests(), []);
+}

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::console::decisions::{Decisions, LastDecision, Record};
+use ::console::row::{Decisions, LastDecision};
+use ::console::server::Record;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};

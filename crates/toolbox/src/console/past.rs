@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::console::Subject;
-use ::console::observations::Observation;
+use ::console::{Observation, Subject};
 use autoscaling::event::EventKind;
 use autoscaling::spec::MetricSource;
 use controller::record::wire::{DecisionEntry, DecisionList, Outcome};

@@ -2,9 +2,8 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::console::Subject;
-use ::console::observations::Observation;
 use ::console::whatif::{Field, Question, WhatIf as _};
+use ::console::{Observation, Subject};
 use clock::Clock as _;
 use fake_cluster::pages::{PageResponse, PageServers};
 use jiff::Timestamp;

@@ -11,7 +11,7 @@ use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::decode::DecodeError;
 use cluster::error::ApiError;
-use cluster::list::{self, Collection};
+use cluster::watch::{Collection, each};
 use controller::handover::scope::{self, By, ControllerName, LABEL, Membership};
 use controller::store::Key;
 
@@ -70,7 +70,7 @@ impl Census {
             fields: "",
         };
         let hpas = &mut census.hpas;
-        let listed = list::each(&clients.core, collection, |object| {
+        let listed = each(&clients.core, collection, |object| {
             let Object { metadata, spec } = serde_json::from_slice(object).map_err(DecodeError::from)?;
             let key = Key::new(metadata.namespace.as_str(), metadata.name.as_str());
             hpas.insert(key, hpa(metadata, spec));
@@ -196,7 +196,7 @@ pub(crate) async fn namespaces<V>(
     } else {
         let all =
             Collection { group: "", version: "v1", namespace: None, resource: "namespaces", fields: "" };
-        list::each(client, all, take).await?;
+        each(client, all, take).await?;
     }
     Ok(namespaces)
 }

@@ -15,8 +15,7 @@ use super::read::FileObject;
 use crate::handover::census;
 use cluster::client::Clients;
 use cluster::decode::DecodeError;
-use cluster::list::{self, Collection};
-use cluster::watch::Watched;
+use cluster::watch::{Collection, Watched, each};
 use controller::policy::{GROUP, Kind, VERSION, read_object};
 
 /// The HPAs, policies and namespaces of a check.
@@ -75,7 +74,7 @@ impl World {
             fields: "",
         };
         let hpas = &mut self.hpas;
-        let listed = list::each(&clients.core, collection, |object| {
+        let listed = each(&clients.core, collection, |object| {
             let (key, hpa) = hpa(&serde_json::from_slice(object)?)?;
             hpas.insert(key, hpa);
             Ok(())
@@ -91,7 +90,7 @@ impl World {
                 fields: "",
             };
             let policies = &mut self.policies;
-            let listed = list::each(&clients.core, collection, |object| {
+            let listed = each(&clients.core, collection, |object| {
                 let object = kind.decode(object)?;
                 let (key, entry) = entry(&object, Arc::new(read_object(&object)), false);
                 policies.insert(key, entry);

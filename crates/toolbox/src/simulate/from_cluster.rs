@@ -24,10 +24,9 @@ use cluster::client::{ClientError, Clients};
 use cluster::decode::DecodeError;
 use cluster::error::ApiError;
 use cluster::kubeconfig::{ClusterOptions, KubeconfigError, load_for_user};
-use cluster::list::{self, Collection};
 use cluster::mapper::{MapError, Mapper};
 use cluster::scale::Scales;
-use cluster::watch::Watched;
+use cluster::watch::{Collection, Watched, each};
 
 /// The maximum size of a response, in bytes. The largest response is the list of the pods of a workload.
 const LIMIT: usize = 64 << 20;
@@ -290,7 +289,7 @@ async fn policies_of(clients: &Clients, kind: Kind, namespace: &str) -> Result<V
     let resource = kind.resource();
     let mut objects = Vec::new();
     let collection = Collection { group: GROUP, version: VERSION, namespace, resource, fields: "" };
-    list::each(&clients.core, collection, |object| -> Result<(), DecodeError> {
+    each(&clients.core, collection, |object| -> Result<(), DecodeError> {
         objects.push(serde_json::from_slice(object)?);
         Ok(())
     })

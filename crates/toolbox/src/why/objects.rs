@@ -19,9 +19,8 @@ use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::decode::{self, DecodeError, HpaObject};
 use cluster::error::ApiError;
-use cluster::list::{self, Collection};
 use cluster::mapper::Mapper;
-use cluster::watch::Sink;
+use cluster::watch::{Collection, Sink, each};
 use controller::handover::scope::LABEL;
 use controller::reconcile::{Controller, HpaIntake, PodIntake};
 use controller::store::Key;
@@ -109,7 +108,7 @@ pub(super) async fn names(clients: &Clients, namespace: &str) -> Result<Vec<Stri
     let namespace = Some(namespace);
     let collection = Collection { group: GROUP, version: VERSION, namespace, resource: RESOURCE, fields: "" };
     let mut names = Vec::new();
-    let listed = list::each(&clients.core, collection, |object| {
+    let listed = each(&clients.core, collection, |object| {
         names.push(wire::meta(object)?.name);
         Ok(())
     });
@@ -143,7 +142,7 @@ async fn read_hpas(
         extras.insert(key, meta);
         Ok(())
     };
-    let listed = list::each(&clients.core, collection, &mut take).await;
+    let listed = each(&clients.core, collection, &mut take).await;
     match (listed, &scope.namespace, &scope.name) {
         (Err(error), Some(namespace), Some(name)) if error.is_forbidden() => {
             // A single HPA may be readable although the list is forbidden.
@@ -177,7 +176,7 @@ async fn read_pods(
     };
     let mut owners = BTreeMap::new();
     Sink::<decode::WirePod<'static>>::start(intake);
-    let listed = list::each(&clients.core, collection, |object| {
+    let listed = each(&clients.core, collection, |object| {
         match decode::pod(object).and_then(|pod| Ok((pod, wire::meta(object)?))) {
             Ok((pod, meta)) => {
                 if let Some(owner) = meta.controller() {
@@ -214,7 +213,7 @@ async fn read_events(clients: &Clients, scope: &Scope) -> BTreeMap<Key, Vec<(Str
         fields: &fields,
     };
     let mut events: BTreeMap<Key, Vec<(String, RecentEvent)>> = BTreeMap::new();
-    let listed = list::each(&clients.core, collection, |object| {
+    let listed = each(&clients.core, collection, |object| {
         match wire::event(object) {
             Ok(Some(about)) => {
                 let key = Key::new(about.namespace, about.name);
