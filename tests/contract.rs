@@ -3,7 +3,7 @@
 //!
 //! Against the real kube-apiserver, the suite proves the list of requests. Against the embedded API
 //! server, it proves that server. [`run_suite`] needs a URL and the token of a user with full access, on
-//! a server that serves `widgets.example.com/v1` (see `e2e/widgets.rs`) and runs no controllers.
+//! a server that serves `widgets.example.com/v1` (see `e2e/extensions.rs`) and runs no controllers.
 //!
 //! `CONCERTINA_CONTRACT_SHOW=text` prints the responses of the sections with a name that contains the
 //! text, for work on the list.
@@ -22,6 +22,8 @@ mod controlplane;
 mod discovery;
 #[path = "contract/events.rs"]
 mod events;
+#[path = "e2e/extensions.rs"]
+mod extensions;
 #[path = "contract/hpas.rs"]
 mod hpas;
 #[path = "contract/lists.rs"]
@@ -30,16 +32,12 @@ mod lists;
 mod outcome;
 #[path = "contract/patches.rs"]
 mod patches;
-#[path = "e2e/process.rs"]
-mod process;
 #[path = "e2e/rest.rs"]
 mod rest;
 #[path = "contract/scales.rs"]
 mod scales;
 #[path = "contract/step.rs"]
 mod step;
-#[path = "e2e/widgets.rs"]
-mod widgets;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -51,10 +49,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::controlplane::{ADMIN_TOKEN, ControlPlane};
+use crate::extensions::define_widgets;
 use crate::outcome::{Failure, Outcome};
 use crate::rest::Rest;
 use crate::step::{SavedValues, Step};
-use crate::widgets::define_widgets;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]

@@ -19,8 +19,6 @@ mod feed;
 mod outcome;
 #[path = "dashboard/panels.rs"]
 mod panels;
-#[path = "e2e/process.rs"]
-mod process;
 #[path = "e2e/rest.rs"]
 mod rest;
 

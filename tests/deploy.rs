@@ -10,8 +10,6 @@
 
 #[path = "e2e/adapter.rs"]
 mod adapter;
-#[path = "e2e/aggregation.rs"]
-mod aggregation;
 #[path = "deploy/alerts.rs"]
 mod alerts;
 #[path = "e2e/audit.rs"]
@@ -22,14 +20,14 @@ mod cluster;
 mod components;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
+#[path = "e2e/extensions.rs"]
+mod extensions;
 #[path = "deploy/guides.rs"]
 mod guides;
 #[path = "deploy/monitoring.rs"]
 mod monitoring;
 #[path = "e2e/outcome.rs"]
 mod outcome;
-#[path = "e2e/process.rs"]
-mod process;
 #[path = "deploy/release.rs"]
 mod release;
 #[path = "deploy/rendered.rs"]

@@ -1,4 +1,4 @@
-//! End-to-end tests against a real control plane: etcd, API server and workload controllers, under the
+//! End-to-end tests against a real control plane: etcd, API server and workload controllers. Concertina runs under the
 //! role of the built-in autoscaler.
 //!
 //! `KUBEBUILDER_ASSETS` names the folder with the programs. Two tests need further programs, as their `ignore`
@@ -26,40 +26,34 @@
 
 #[path = "e2e/adapter.rs"]
 mod adapter;
-#[path = "e2e/aggregation.rs"]
-mod aggregation;
 #[path = "e2e/assertions.rs"]
 mod assertions;
 #[path = "e2e/audit.rs"]
 mod audit;
-#[path = "e2e/conditions.rs"]
-mod conditions;
-#[path = "e2e/console.rs"]
-mod console;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
 #[path = "e2e/election.rs"]
 mod election;
+#[path = "e2e/extensions.rs"]
+mod extensions;
 #[path = "e2e/fault_scenarios.rs"]
 mod fault_scenarios;
-#[path = "e2e/forward.rs"]
-mod forward;
 #[path = "e2e/handover.rs"]
 mod handover;
 #[path = "e2e/identity.rs"]
 mod identity;
-#[path = "e2e/kubelet.rs"]
-mod kubelet;
+#[path = "e2e/leader.rs"]
+mod leader;
 #[path = "e2e/metrics.rs"]
 mod metrics;
 #[path = "e2e/outcome.rs"]
 mod outcome;
 #[path = "e2e/policies.rs"]
 mod policies;
-#[path = "e2e/process.rs"]
-mod process;
 #[path = "e2e/reaction.rs"]
 mod reaction;
+#[path = "e2e/reaction_sources.rs"]
+mod reaction_sources;
 #[path = "e2e/replication.rs"]
 mod replication;
 #[path = "e2e/rest.rs"]
@@ -70,16 +64,12 @@ mod serving;
 mod shadow;
 #[path = "e2e/side_by_side.rs"]
 mod side_by_side;
-#[path = "e2e/takeover.rs"]
-mod takeover;
 #[path = "e2e/targets.rs"]
 mod targets;
 #[path = "e2e/why.rs"]
 mod why;
 #[path = "e2e/why_situations.rs"]
 mod why_situations;
-#[path = "e2e/widgets.rs"]
-mod widgets;
 #[path = "e2e/workload_scenarios.rs"]
 mod workload_scenarios;
 #[path = "e2e/world.rs"]
@@ -95,7 +85,7 @@ use crate::world::{APP, Autoscaler, Fixture, SOON, World, cpu_utilization};
 
 type Scenario = for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = Outcome> + 'w>>;
 
-/// Each scenario runs in its own namespace, named after it. All run at the same time.
+/// Each scenario runs in a namespace of the same name. All scenarios run at the same time.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("deployment-on-cpu", |world| Box::pin(workload_scenarios::deployment_on_cpu(world))),
     ("statefulset-on-memory", |world| Box::pin(workload_scenarios::stateful_set_on_memory(world))),
@@ -173,7 +163,7 @@ async fn both_autoscalers_produce_the_same_results() -> Outcome {
     side_by_side::compare(&reference, &ours)
 }
 
-/// The assertions read the API server's audit log, the only complete record of writes.
+/// Reads the audit log of the API server, the only complete record of writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn dry_run_reads_and_writes_nothing() -> Outcome {
@@ -184,7 +174,7 @@ async fn dry_run_reads_and_writes_nothing() -> Outcome {
     let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
     let mut autoscaler = stage.autoscaler_with(Autoscaler::Concertina, &["--dry-run"]).await?;
-    // A sync reads the metrics last, right before its decision. Five reads are five decisions.
+    // A sync reads the metrics last, immediately before its decision. Five reads mean five decisions.
     eventually(SOON, "five syncs", async || {
         autoscaler.still_runs()?;
         let log = stage.plane.audit_log()?;
@@ -231,13 +221,13 @@ async fn windows_and_rates_survive_a_failover() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn console_shows_the_changes_of_the_leader() -> Outcome {
-    console::shows_changes_of_the_leader(&Fixture::start().await?).await
+    leader::shows_changes_of_the_leader(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn why_reads_the_leader_through_a_port_forward() -> Outcome {
-    forward::reads_the_leaders_record(&Fixture::start().await?).await
+    leader::reads_the_leaders_record(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -321,7 +311,7 @@ async fn long_cost_of_a_refused_loop_is_measured_and_none_of_its_writes_pass() -
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn replica_waits_for_the_built_in_controller_and_takes_over() -> Outcome {
-    takeover::waits_and_takes_over(&Fixture::start().await?).await
+    shadow::waits_and_takes_over(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

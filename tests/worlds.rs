@@ -16,22 +16,18 @@
 
 #[path = "e2e/adapter.rs"]
 mod adapter;
-#[path = "e2e/aggregation.rs"]
-mod aggregation;
 #[path = "e2e/audit.rs"]
 mod audit;
-#[path = "e2e/conditions.rs"]
-mod conditions;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
 #[path = "worlds/draft.rs"]
 mod draft;
+#[path = "e2e/extensions.rs"]
+mod extensions;
 #[path = "worlds/fault_themes.rs"]
 mod fault_themes;
 #[path = "worlds/gate.rs"]
 mod gate;
-#[path = "e2e/kubelet.rs"]
-mod kubelet;
 #[path = "e2e/metrics.rs"]
 mod metrics;
 #[path = "e2e/outcome.rs"]
@@ -40,8 +36,6 @@ mod outcome;
 mod plan;
 #[path = "worlds/player.rs"]
 mod player;
-#[path = "e2e/process.rs"]
-mod process;
 #[path = "worlds/proxy.rs"]
 mod proxy;
 #[path = "worlds/readings.rs"]
@@ -61,8 +55,6 @@ mod rng;
 mod themes;
 #[path = "worlds/trace.rs"]
 mod trace;
-#[path = "e2e/widgets.rs"]
-mod widgets;
 
 use std::ops::Range;
 

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 
-use crate::outcome::{Context, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context, Outcome, Process, ensure, eventually};
 use crate::rest::{Rest, collection};
 
 /// The seconds that the dashboard shows.

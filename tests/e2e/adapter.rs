@@ -1,5 +1,4 @@
-//! Serves the metrics APIs as a metrics adapter does: HTTPS on loopback, behind the API server's
-//! aggregation layer.
+//! Serves the metrics APIs as a metrics adapter does, over HTTPS behind the aggregation layer of the API server.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,8 +14,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::aggregation;
 use crate::controlplane::Keys;
+use crate::extensions;
 use crate::metrics::APIS;
 use crate::outcome::Outcome;
 use crate::rest::Rest;
@@ -27,14 +26,14 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// Starts a server with the answers of `answer`: code, media type, body.
+    /// Starts a server on loopback. `answer` returns the status code, the media type and the body of each response.
     pub(crate) async fn start(
         answer: impl Fn(&Received) -> (u16, &'static str, String) + Clone + Send + Sync + 'static,
     ) -> Outcome<Self> {
         Self::start_at(Ipv4Addr::LOCALHOST.into(), answer).await
     }
 
-    /// Starts a server at an address.
+    /// Like [`Self::start`], but at another address.
     pub(crate) async fn start_at(
         address: IpAddr,
         answer: impl Fn(&Received) -> (u16, &'static str, String) + Clone + Send + Sync + 'static,
@@ -71,7 +70,7 @@ impl Adapter {
 
     /// Registers all APIs and waits until the API server proxies them.
     pub(crate) async fn register(&self, api: &Rest) -> Outcome {
-        aggregation::name(api, self.port).await?;
+        extensions::name(api, self.port).await?;
         for (group, ..) in APIS {
             self.register_api(api, group).await?;
         }
@@ -82,7 +81,7 @@ impl Adapter {
     }
 
     pub(crate) async fn register_api(&self, api: &Rest, group: &str) -> Outcome {
-        aggregation::register(api, self.port, group, version(group)?).await
+        extensions::register(api, self.port, group, version(group)?).await
     }
 }
 
@@ -93,12 +92,12 @@ impl Drop for Adapter {
 }
 
 pub(crate) async fn unregister_api(api: &Rest, group: &str) -> Outcome {
-    aggregation::unregister(api, group, version(group)?).await
+    extensions::unregister(api, group, version(group)?).await
 }
 
-/// Waits until the API server has probed the server of the API and lists the API in discovery.
+/// Waits until the API server has reached the server of the API and lists the API in discovery.
 pub(crate) async fn available(api: &Rest, group: &str) -> Outcome {
-    aggregation::available(api, group, version(group)?).await
+    extensions::available(api, group, version(group)?).await
 }
 
 fn version(group: &str) -> Outcome<&'static str> {

@@ -1,11 +1,11 @@
-//! Assertions on the autoscaler's results: replicas, conditions, status, events.
+//! Assertions on the results of an autoscaler: replicas, conditions, status and events.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::conditions::conditions;
 use crate::outcome::{Failure, Outcome, ensure, eventually, throughout};
+use crate::rest::conditions;
 use crate::world::{SOON, World};
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         self.any_condition(hpa, wanted, |condition| condition == wanted).await
     }
 
-    /// Waits for a condition that matches, for cases with more than one correct text.
+    /// Waits for a condition that `matches` accepts, for cases with more than one correct text.
     pub(crate) async fn any_condition(
         &self,
         hpa: &str,
@@ -79,7 +79,7 @@ impl World {
         .await
     }
 
-    /// Reason and message of every event on an HPA, from any sender. The form of each event is checked.
+    /// Returns the reason and message of every event on an HPA. Fails if an event has a wrong form.
     pub(crate) async fn events(&self, hpa: &str) -> Outcome<Vec<(String, String)>> {
         let path = format!(
             "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.kind%3DHorizontalPodAutoscaler,involvedObject.name%3D{hpa}",
@@ -102,7 +102,7 @@ impl World {
         Ok(found)
     }
 
-    /// Checks the manager of the field that the scale subresource writes.
+    /// Checks that `manager` wrote the scale subresource of the target.
     pub(crate) async fn scale_is_managed_by(&self, target: &str, manager: &str) -> Outcome {
         let object = self.api.get(target).await?;
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);

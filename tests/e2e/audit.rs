@@ -10,8 +10,8 @@ use super::outcome::{Outcome, ensure};
 /// metrics adapters refer.
 pub(crate) const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// Checks every request of the autoscaler. The built-in role must allow all of them, and the only writes
-/// are scales, status and events.
+/// Checks every request of the autoscaler. The built-in role must allow all of them, and writes may concern only scales,
+/// statuses of HPAs, and events.
 pub(crate) fn check(log: &str) -> Outcome<Summary> {
     let mut summary = Summary::default();
     let mut violations = BTreeMap::new();
@@ -25,7 +25,6 @@ pub(crate) fn check(log: &str) -> Outcome<Summary> {
         }
         let request = Request::from_entry(&entry);
         summary.requests += 1;
-        // A review is a create request, but the server stores nothing.
         if matches!(request.verb, "update" | "create" | "patch" | "delete") && !is_review(request.resource) {
             summary.writes += 1;
         }
@@ -59,7 +58,6 @@ pub(crate) fn only_reads(log: &str, account: &str) -> Outcome<u32> {
         }
         let request = Request::from_entry(&entry);
         reads += 1;
-        // A self-review is a create request, but the server stores nothing.
         let reviews = request.verb == "create" && is_review(request.resource);
         if !(reviews || matches!(request.verb, "get" | "list" | "watch")) || matches!(request.code, 401 | 403)
         {

@@ -1,8 +1,8 @@
 //! A real control plane on loopback: etcd, kube-apiserver and the workload controllers of
-//! kube-controller-manager, with its data in a temporary folder.
+//! kube-controller-manager, with their data in a temporary folder.
 //!
-//! The ServiceAccount admission plugin is off, because no controller creates default accounts here. Controllers that
-//! neither workloads with pods nor an autoscaler need are off, too.
+//! The ServiceAccount admission plugin is off, because no controller creates default accounts here. Only the controllers
+//! that workloads and autoscalers need are on.
 
 use std::fs;
 use std::net::TcpListener;
@@ -14,15 +14,14 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
-use super::outcome::{Context, Failure, Outcome, eventually};
-use super::process::Process;
+use super::outcome::{Context, Failure, Outcome, Process, eventually};
 use super::rest::Rest;
 
 /// The token of a user in `system:masters`, which RBAC allows everything.
 pub(crate) const ADMIN_TOKEN: &str = "test-admin";
 pub(crate) const MANAGER_TOKEN: &str = "test-manager";
 
-/// The maximum time until a program is ready, with room for a busy machine.
+/// The maximum time until the API server is ready on a busy machine.
 const START: Duration = Duration::from_secs(90);
 
 pub(crate) struct ControlPlane {
@@ -38,8 +37,8 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts etcd and an API server, and waits until the API server is ready. The audit log covers the
-    /// accounts that tests check.
+    /// Starts etcd and an API server, and waits until the API server is ready. The audit log has the requests of the
+    /// accounts that the tests check.
     pub(crate) async fn start() -> Outcome<Self> {
         Self::start_with_audit_policy(Some(&audit_policy())).await
     }
@@ -153,8 +152,7 @@ impl ControlPlane {
                 process.still_runs()?;
             }
             admin.get("/readyz").await.map(drop)?;
-            // A startup hook creates the controllers' roles, and /readyz waits for the hook. The request
-            // confirms that the role exists.
+            // A startup hook creates the roles of controllers. /readyz waits for the hook, and this request for the role.
             admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:horizontal-pod-autoscaler").await
         })
         .await;
@@ -166,8 +164,8 @@ impl ControlPlane {
 
     /// Starts kube-controller-manager with only the named controllers.
     ///
-    /// The manager uses the built-in identities: its user for watches, and one ServiceAccount
-    /// per controller for everything else.
+    /// As in a cluster, the manager watches as its own user, and sends all other requests as one ServiceAccount per
+    /// controller.
     pub(crate) fn start_controllers(&mut self, name: &str, controllers: &str, more: &[String]) -> Outcome {
         let process = self.controllers(name, controllers, more)?;
         self.processes.insert(0, process);
@@ -250,7 +248,7 @@ impl ControlPlane {
         self.path("authority.crt")
     }
 
-    /// The API server's audit log. [`super::audit`] reads it.
+    /// The audit log of the API server, with one JSON object per line.
     pub(crate) fn audit_log(&self) -> Outcome<String> {
         fs::read_to_string(self.path("audit.log")).context("audit log")
     }
@@ -261,8 +259,7 @@ impl ControlPlane {
     }
 }
 
-/// Logs all requests of the accounts that tests check, from any process. Everything else is omitted, which keeps the
-/// file small.
+/// Logs all requests of the accounts that the tests check, and no other requests, which keeps the file small.
 fn audit_policy() -> String {
     json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -274,7 +271,7 @@ fn audit_policy() -> String {
                 "system:serviceaccount:default:viewer",
                 "system:serviceaccount:kube-system:concertina-shadow",
             ]},
-            // Each replica has its own account, which shows the writer of each request.
+            // Each replica has its own account, so the log shows which replica sent a request.
             {"level": "Metadata", "userGroups": ["system:serviceaccounts:replicas"]},
             {"level": "None"},
         ],

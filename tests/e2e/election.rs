@@ -1,5 +1,4 @@
-//! Replicas with one leader, and the faults that can hit a leader. The API server's audit log shows
-//! which replica wrote when.
+//! Replicas with one leader, and faults of the leader. The audit log of the API server shows which replica wrote when.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,14 +15,13 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::is_review;
-use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::world::{self, APP, Autoscaler, DECISION_FLAGS, Fixture, World, cpu_utilization};
 
 /// The namespace of the replicas' accounts. The audit log records their requests.
 pub(crate) const ACCOUNTS: &str = "replicas";
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
-/// Lease expiry, plus one sync, plus the delay of a busy machine.
+/// The maximum time from a crash to a write of the next leader: the Lease expires, and one sync follows.
 pub(crate) const CRASH: Duration = Duration::from_secs(25);
 /// The number of HPAs that keep the leader writing.
 const HPAS: usize = 4;
@@ -39,7 +37,7 @@ pub(crate) async fn only_one_writes(mut stage: Fixture) -> Outcome {
         world.hpa(&name, ("apps/v1", "Deployment", &name), spec).await?;
     }
     let load = async {
-        // Changing usage gives every sync a status to write.
+        // The usage changes, so that every sync has a status to write.
         for step in 0_i64.. {
             for index in 0..HPAS {
                 world.cpu(&format!("web-{index}"), 60 + (step * 7) % 35);
@@ -106,7 +104,7 @@ async fn run_faults(stage: &mut Fixture) -> Outcome<Timestamp> {
 
     let deleted = now();
     stage.plane.admin.delete(LEASE).await?;
-    // Wait for the new Lease instead of the first write, because a sync in flight still writes.
+    // Wait for the new Lease instead of the next write, because the syncs in flight still write.
     let again = eventually(CRASH, "the Lease is recreated", async || stage.plane.admin.get(LEASE).await);
     again.await.context(replicas.tails())?;
     let (next, took) = replicas.wait_for_other_writer(stage, "none", deleted).await?;
@@ -174,7 +172,7 @@ fn flags(kubeconfig: &Path) -> Vec<String> {
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
         "--secure-port=0".to_owned(),
-        // The tests cover only the Lease.
+        // The takeover has its own tests.
         "--takeover=off".to_owned(),
     ];
     flags.extend(DECISION_FLAGS.iter().map(|&flag| flag.to_owned()));
@@ -259,7 +257,7 @@ impl Replicas {
     }
 }
 
-/// A replica with a clock that is an hour ahead of the others. It runs inside the test process.
+/// A replica whose clock is an hour ahead of the other clocks. It runs inside the test process.
 struct FastClockReplica {
     stop: CancellationToken,
 }
@@ -288,7 +286,7 @@ impl FastClockReplica {
     }
 }
 
-/// The replicas' writes except those to the Lease, and their refused requests.
+/// The writes of the replicas, except those to the Lease, and their refused requests.
 pub(crate) struct Log {
     pub(crate) writes: Vec<Write>,
     refused: Vec<(Timestamp, String)>,
@@ -345,7 +343,7 @@ impl Log {
         });
         let text = text.collect::<Vec<_>>().join("\n");
         eprintln!("{text}");
-        // Two interleaved writers make many short terms. The faults above make about a dozen.
+        // Two interleaved writers make many short terms. The faults make about a dozen.
         ensure(terms.len() <= 16, || format!("{} terms:\n{text}", terms.len()))?;
         for pair in terms.windows(3) {
             let [one, between, again] = pair else { continue };
@@ -359,8 +357,8 @@ impl Log {
         Ok(())
     }
 
-    /// A restarted API server briefly refuses requests until its role cache is filled, so only requests
-    /// before `restart` count.
+    /// Checks that no request before `restart` was refused. After its restart, the API server refuses requests until its
+    /// cache of roles is filled.
     pub(crate) fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
         let refused: Vec<_> = self
             .refused

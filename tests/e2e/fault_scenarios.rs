@@ -65,7 +65,7 @@ pub(crate) async fn metrics_fail_and_recover(world: &World) -> Outcome {
         );
         world.condition("web", &condition).await?;
     }
-    // The decoder's message may differ. The replica count must not change.
+    // The message of the decoder may differ between the programs, but the replica count must not change.
     world.fault(RESOURCE, Some(Fault::TRUNCATED));
     let replicas = world.replicas(&web).await?;
     world.replicas_stay(&web, replicas, Duration::from_secs(4)).await?;
@@ -131,8 +131,7 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
     // The window of the deleted HPA holds six replicas for an hour. The recreated HPA starts with an empty history.
     world.delete_hpa("web").await?;
     if world.autoscaler == Autoscaler::BuiltIn {
-        // The built-in controller keeps history by name and drops it only in a sync that finds no such
-        // HPA.
+        // The built-in controller keeps the history of a name until a sync finds no HPA of that name.
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     world.api.merge(&format!("{web}/scale"), &json!({"spec": {"replicas": 3}})).await?;
@@ -142,7 +141,7 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
     world.replicas_stay(&web, 3, Duration::from_secs(4)).await
 }
 
-/// Unregisters the custom metrics API. This affects all scenarios, so this scenario runs alone at the end.
+/// Unregisters the custom metrics API, which affects all scenarios. This scenario therefore runs alone at the end.
 pub(crate) async fn metrics_api_is_unregistered(stage: &Fixture, world: &World) -> Outcome {
     let web = world.deployments("web");
     world.deployment("web", 1, APP).await?;

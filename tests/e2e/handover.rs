@@ -25,14 +25,13 @@ use self::log::{Log, first_write};
 use self::rig::{PERIOD, Replica, SLACK, built_in, hpas, label, policies, replica};
 pub(crate) use self::targets::labels_and_targets;
 use crate::election::now;
-use crate::outcome::{Context as _, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Outcome, Process, ensure, eventually};
 use crate::rest::Rest;
 use crate::world::{Autoscaler, Fixture, SOON, World};
 
 pub(crate) async fn webhook(stage: &Fixture) -> Outcome {
     let service = rig::webhook(stage).await?;
-    // A replica that is stopped for a while keeps this Lease.
+    // The Lease is long enough for a replica that is stopped for a while.
     let lease = ["--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=40s"];
     let ours = replica(stage, "concertina", &lease).await?;
     service.set(&[ours.webhook]);
@@ -52,7 +51,8 @@ pub(crate) async fn webhook(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// A stopped replica does not answer in time. The API server allows the writes, and both sides count these calls.
+/// Stops a replica with SIGSTOP, so that its webhook does not answer in time. The API server allows the writes, and
+/// both the API server and the replica count these calls.
 async fn stopped_replica(stage: &Fixture, world: &World, ours: &Replica) -> Outcome {
     let (theirs, pages) = (&stage.plane.admin, Rest::new(&format!("http://127.0.0.1:{}", ours.pages), "")?);
     let failed_open = "apiserver_admission_webhook_fail_open_count{name=\"handover.concertina.dev\"";
@@ -103,7 +103,7 @@ pub(crate) async fn policy(stage: &Fixture) -> Outcome {
     let ours = replica(stage, "concertina", &["--handover-guard=policy"]).await?;
     let (world, built_in) = hand_over(stage, "handover-policy", &ours).await?;
 
-    // The policy holds without Concertina, until the label is removed.
+    // The policy applies without Concertina, until the label is removed.
     ours.process.signal("KILL")?;
     let killed = now();
     world.cpu("a", 300);
@@ -140,8 +140,8 @@ async fn hand_over(stage: &Fixture, namespace: &str, ours: &Replica) -> Outcome<
     ensure(took <= PERIOD + Duration::from_secs(1) + SLACK, || format!("too late: {took:?}"))?;
     replicas(&world, "a", 4).await.context(ours.process.tail(20))?;
     replicas(&world, "b", 4).await.context(built_in.tail(20))?;
-    // The loads stay within the tolerance of four replicas. A controller that syncs after the other one under the same
-    // load has no status to write. The interval of the load changes therefore differs from the period.
+    // The loads stay within the tolerance of four replicas. If two controllers sync under the same load, the second one
+    // has no status to write. The interval of the load changes therefore differs from the sync period.
     for step in 0..100 {
         for name in ["a", "b"] {
             world.cpu(name, 190 + 5 * (step % 4));
@@ -163,8 +163,8 @@ async fn hand_over(stage: &Fixture, namespace: &str, ours: &Replica) -> Outcome<
         written.len()
     );
     ensure(written.is_empty(), || format!("the built-in controller wrote {written:?}"))?;
-    // Once Concertina has written the status, the built-in controller decides on an equal status and does not write it,
-    // or its write conflicts. It still sends events.
+    // After Concertina has written the status, the built-in controller finds an equal status and writes nothing, or its
+    // write conflicts. It still sends events.
     let refused = a.refused.len() + a.refused_events;
     ensure(refused > 0, || format!("no write was refused\n{}", built_in.tail(20)))?;
     let b = Log::read(stage, namespace, "b")?;

@@ -1,5 +1,5 @@
-//! The autoscaler's identities and roles: a kubeadm command line with its controller-manager.conf, and
-//! exactly the roles that `concertina rbac` prints.
+//! The identities and roles of Concertina: a kubeadm command line with its controller-manager.conf, and exactly the
+//! roles that `concertina rbac` prints.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use crate::audit::AUTOSCALER;
 use crate::controlplane::{MANAGER_TOKEN, free_port};
 use crate::metrics::Load;
-use crate::outcome::{Context as _, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Outcome, Process, ensure, eventually};
 use crate::rest::{Rest, collection};
 use crate::world::{
     self, APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, cpu_utilization, external, pods_average,
@@ -22,7 +21,7 @@ use crate::world::{
 
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub(crate) const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
-/// The namespace of the credentials' account. The audit log records its requests (see the audit policy).
+/// The namespace of the account that requests tokens. The audit log has the requests of its accounts.
 const BASE_NAMESPACE: &str = "replicas";
 const BASE: &str = "system:serviceaccount:replicas:base";
 /// The account of the processes of these tests.
@@ -54,8 +53,7 @@ async fn kubeadm(stage: &Fixture) -> Outcome {
     one_on_cpu(&world, "web").await?;
     let kubeconfig = stage.plane.manager_kubeconfig()?;
     let mut flags = Vec::new();
-    // The command line has the flags of kube-controller-manager with their defaults, followed by the flags of a kubeadm
-    // manifest.
+    // Pass all flags of kube-controller-manager with their defaults, and then the flags of a kubeadm manifest.
     for flag in kcm::flags().iter().filter(|flag| !matches!(flag.name, "help" | "secure-port")) {
         let default = flag.default.trim_matches(['[', ']']);
         if !default.is_empty() {
@@ -91,7 +89,7 @@ async fn tokens(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "tokens", Autoscaler::Concertina).await?;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": BASE_NAMESPACE}})).await?;
     let kubeconfig = stage.plane.service_account(BASE_NAMESPACE, "base").await?;
-    // The account is recreated.
+    // The controller creates the account and the Lease again.
     admin.delete_now("/api/v1/namespaces/kube-system/serviceaccounts/horizontal-pod-autoscaler").await?;
     admin.delete("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina").await?;
     let flags = ["--use-service-account-credentials", &format!("--user={BASE}")];
@@ -108,8 +106,8 @@ async fn tokens(stage: &Fixture) -> Outcome {
     let process =
         start(stage, "tokens", &kubeconfig, &[flags[0].to_owned(), format!("--secure-port={port}")])?;
     every_kind_acts(&world).await.context(process.tail(30))?;
-    // `/metrics` with a token triggers a token review and an access review. An admin is always allowed, so
-    // the request has the manager's token.
+    // A request of `/metrics` with a token causes a token review and an access review. An admin needs no access review,
+    // so the request has the token of the manager.
     let manager = Rest::new(&format!("https://127.0.0.1:{port}"), MANAGER_TOKEN)?;
     let answer = manager.send(Method::GET, "/metrics", &[], None).await?;
     ensure(answer.code == 403, || format!("/metrics answers {} {}", answer.code, answer.text))?;
@@ -121,7 +119,7 @@ async fn tokens(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// The roles in two namespaces suffice. The third namespace must stay untouched.
+/// The printed roles suffice for two selected namespaces. The HPAs of a third namespace stay untouched.
 async fn namespaces(stage: &Fixture) -> Outcome {
     let from = stage.plane.audit_log()?.len();
     let mut worlds = Vec::new();
@@ -171,7 +169,8 @@ pub(crate) fn start(stage: &Fixture, name: &str, kubeconfig: &Path, flags: &[Str
     Process::start(name, command, stage.plane.folder())
 }
 
-/// Shuts the process down in order, which releases the Lease. The server logs watches only when they end.
+/// Stops the process with SIGTERM, which releases the Lease and ends the watches. The audit log has a watch only after
+/// its end.
 pub(crate) async fn end(mut process: Process) -> Outcome {
     process.signal("TERM")?;
     let code = process.wait_for_exit(SOON).await?;
@@ -185,7 +184,7 @@ async fn one_on_cpu(world: &World, name: &str) -> Outcome {
     world.hpa(name, ("apps/v1", "Deployment", name), spec).await
 }
 
-/// HPAs that need every metrics API, and one that fails at every sync.
+/// Creates HPAs that need every metrics API, and one that fails at every sync.
 async fn every_kind(world: &World) -> Outcome {
     one_on_cpu(world, "cpu").await?;
     for (name, metric) in
@@ -283,8 +282,8 @@ impl Requests {
                 let resource = rule["resources"][0].as_str().unwrap_or_default();
                 let is_watched = verbs(rule) == ["list", "watch"];
                 for verb in rule["verbs"].as_array().into_iter().flatten() {
-                    // The first list is a streaming watch here, which older servers and some proxies do
-                    // not support. Another test covers the list of events after a restart.
+                    // A streaming watch replaces the list here, but older servers and some proxies need the list.
+                    // Events are listed only after a restart, which another test covers.
                     if resource == "events" && *verb == "list" {
                         continue;
                     }

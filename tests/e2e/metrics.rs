@@ -1,21 +1,23 @@
-//! The responses of the three metrics APIs: values and faults that a test sets, for pods that the
-//! kubelet runs.
-//!
-//! All values are kept per namespace, so that parallel scenarios do not affect each other.
+//! The node of the tests: a kubelet for all pods, and the responses of the three metrics APIs for the pods that the
+//! kubelet runs. A test sets values and faults per namespace, so that parallel scenarios do not affect each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
-use crate::kubelet::{ListedPod, ListedPods};
+use crate::outcome::Outcome;
+use crate::rest::Rest;
 
 pub(crate) const RESOURCE: &str = "metrics.k8s.io";
 pub(crate) const CUSTOM: &str = "custom.metrics.k8s.io";
 pub(crate) const EXTERNAL: &str = "external.metrics.k8s.io";
 
-/// Each API in its served version, with the entry of its discovery document.
+/// The APIs with their version, and with the resource and kind of their discovery documents.
 pub(crate) const APIS: [(&str, &str, &str, &str); 3] = [
     (RESOURCE, "v1beta1", "pods", "PodMetrics"),
     (CUSTOM, "v1beta2", "pods/requests", "MetricValueList"),
@@ -25,7 +27,7 @@ pub(crate) const APIS: [(&str, &str, &str, &str); 3] = [
 /// A load on all running pods of an application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// A total that is split evenly among the pods, as by a load balancer.
+    /// A total that is split evenly among the pods, as by a load balancer. The text is the unit of the quantity.
     Total(i64, &'static str),
     /// The load of each pod, regardless of the number of pods.
     Each(i64, &'static str),
@@ -43,7 +45,6 @@ impl Fault {
     /// The response of a proxy without a backend.
     pub(crate) const UNAVAILABLE: Self =
         Self { code: 503, media: "text/plain", body: "no healthy upstream\n" };
-    /// A truncated response.
     pub(crate) const TRUNCATED: Self = Self {
         code: 200,
         media: "application/json",
@@ -141,12 +142,10 @@ impl Metrics {
 
     fn selected(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Vec<ListedPod> {
         let pods = self.pods.lock();
-        let chosen = pods.iter().filter(|pod| {
-            pod.running
-                && pod.namespace == namespace
-                && selector.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
-        });
-        chosen.cloned().collect()
+        let is_selected =
+            |pod: &ListedPod| selector.iter().all(|(key, value)| pod.labels.get(key) == Some(value));
+        let in_namespace = pods.iter().filter(|pod| pod.running && pod.namespace == namespace);
+        in_namespace.filter(|pod| is_selected(pod)).cloned().collect()
     }
 
     fn resource_metrics(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Value {
@@ -259,7 +258,7 @@ pub(crate) fn not_found(path: &str) -> Value {
     })
 }
 
-/// The equality terms of `labelSelector`. Scenarios use no other terms.
+/// Parses `labelSelector`. Scenarios use only equality terms.
 pub(crate) fn selector(query: &str) -> BTreeMap<String, String> {
     let parameter = query.split('&').find_map(|pair| pair.strip_prefix("labelSelector=")).unwrap_or_default();
     let text = percent_encoding::percent_decode_str(parameter).decode_utf8_lossy();
@@ -271,14 +270,132 @@ pub(crate) fn selector(query: &str) -> BTreeMap<String, String> {
 
 /// The current time in the format of the Kubernetes API.
 pub(crate) fn now() -> String {
-    #[allow(clippy::disallowed_methods, reason = "a real control plane lives in real time")]
-    let now = jiff::Timestamp::now();
-    format!("{now:.0}")
+    before_now(0)
 }
 
 /// The time `seconds` before now, in the same format.
 pub(crate) fn before_now(seconds: i64) -> String {
-    #[allow(clippy::disallowed_methods, reason = "a real control plane lives in real time")]
-    let now = jiff::Timestamp::now();
-    format!("{:.0}", now - jiff::SignedDuration::from_secs(seconds))
+    #[allow(clippy::disallowed_methods, reason = "a real control plane runs in real time")]
+    let now = Timestamp::now();
+    format!("{:.0}", now - SignedDuration::from_secs(seconds))
+}
+
+/// The node in all pod templates. Pods on a node wait for the kubelet when they are deleted, as in a cluster.
+pub(crate) const NODE: &str = "test-node";
+/// The annotation with the address of a pod. Other pods get an address from 10.1.0.0/16.
+pub(crate) const ADDRESS: &str = "example.com/address";
+/// The annotation of a pod with the address of its node. Other pods report no such address.
+pub(crate) const NODE_ADDRESS: &str = "example.com/node-address";
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Debug)]
+pub(crate) struct ListedPod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) containers: Vec<String>,
+    pub(crate) running: bool,
+}
+
+/// The pods of the kubelet. The metrics APIs report only these pods.
+pub(crate) type ListedPods = Arc<Mutex<Vec<ListedPod>>>;
+
+/// Acts as the kubelet of every node: pods that are bound to [`NODE`] run and become ready, and pods with a deletion
+/// timestamp are deleted.
+pub(crate) struct Kubelet {
+    pub(crate) pods: ListedPods,
+    task: JoinHandle<()>,
+}
+
+impl Kubelet {
+    pub(crate) fn start(api: Rest) -> Self {
+        let pods = ListedPods::default();
+        let listed = pods.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                // The next round retries a failed one. If the control plane has stopped, the scenarios fail.
+                if let Ok(now) = update_pods(&api).await {
+                    *listed.lock() = now;
+                }
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        });
+        Self { pods, task }
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Lists all pods once and updates them.
+async fn update_pods(api: &Rest) -> Outcome<Vec<ListedPod>> {
+    let mut listed = Vec::new();
+    // With this resourceVersion, the API server lists its cache, which is cheap. The list may be slightly stale.
+    for (index, pod) in api.list("/api/v1/pods?resourceVersion=0").await?.iter().enumerate() {
+        let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        if pod.pointer("/metadata/deletionTimestamp").is_some() {
+            api.delete_now(&path).await?;
+            continue;
+        }
+        let mut running = text("/status/phase") == "Running";
+        if text("/status/phase") == "Pending" && text("/spec/nodeName") == NODE {
+            // The patch fails for a pod that was deleted after the list. The next round handles that pod.
+            running = api.merge(&format!("{path}/status"), &running_status(pod, index)).await.is_ok();
+        }
+        listed.push(ListedPod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            containers: container_names(pod),
+            labels: string_map(&pod["metadata"]["labels"]),
+            running,
+        });
+    }
+    Ok(listed)
+}
+
+fn running_status(pod: &Value, index: usize) -> Value {
+    let now = now();
+    let conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"]
+        .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}));
+    let annotations = &pod["metadata"]["annotations"];
+    let address = annotations[ADDRESS].as_str().map(str::to_owned);
+    let address = address.unwrap_or_else(|| format!("10.1.{}.{}", index / 250, index % 250 + 1));
+    let containers: Vec<_> = container_names(pod)
+        .into_iter()
+        .map(|name| {
+            json!({
+                "name": name, "ready": true, "started": true, "restartCount": 0,
+                "image": "example.com/app", "imageID": "",
+                "state": {"running": {"startedAt": now}},
+            })
+        })
+        .collect();
+    let mut status = json!({"status": {
+        "phase": "Running",
+        "startTime": now,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": conditions,
+        "containerStatuses": containers,
+    }});
+    if let Some(node) = annotations[NODE_ADDRESS].as_str() {
+        status["status"]["hostIP"] = json!(node);
+        status["status"]["hostIPs"] = json!([{"ip": node}]);
+    }
+    status
+}
+
+fn container_names(pod: &Value) -> Vec<String> {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    containers.filter_map(|container| container["name"].as_str().map(str::to_owned)).collect()
+}
+
+fn string_map(value: &Value) -> BTreeMap<String, String> {
+    let entries = value.as_object().into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

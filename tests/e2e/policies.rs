@@ -20,8 +20,7 @@ use serde_json::{Value, json};
 
 use crate::election::now;
 use crate::identity::RBAC;
-use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::rest::media;
 use crate::world::{APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, binary, external};
 
@@ -29,7 +28,8 @@ const HOME: &str = "replicas";
 const GROUP: &str = "/apis/autoscaling.concertina.dev/v1alpha1";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const ANNOTATION: &str = "concertina.dev/policy";
-/// The time in which a withheld change would have happened: several sync periods and the scale-down window.
+/// The time for which a count must stay to show that a change is withheld: several sync periods and the scale-down
+/// window.
 const WITHHELD: Duration = Duration::from_secs(6);
 
 type Scenario = for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = Outcome> + 'w>>;
@@ -78,7 +78,8 @@ pub(crate) async fn fields(stage: &Fixture) -> Outcome {
     ensure(!log.contains("Forbidden") && !log.contains("forbidden"), || process.tail(100))
 }
 
-/// An annotation applies without the kinds. The kinds are found within about a minute after their creation.
+/// Starts the controller without the kinds: a policy in an annotation applies. The controller finds the kinds within
+/// about a minute after their creation.
 pub(crate) async fn absent_kinds(stage: &Fixture) -> Outcome {
     let process = start(stage).await?;
     let world = World::make(stage, "absent", Autoscaler::Concertina).await?;
@@ -91,8 +92,8 @@ pub(crate) async fn absent_kinds(stage: &Fixture) -> Outcome {
     paused.await.context(process.tail(30))
 }
 
-/// Definitions of an older release, without `burst` and without `matched` in the status. The fields that they define
-/// take effect, and the definitions of this release add the rest.
+/// Installs definitions of an older release, without `burst` and without `matched` in the status. Their fields take
+/// effect, and the definitions of this release add the missing fields.
 pub(crate) async fn older_kinds(stage: &Fixture) -> Outcome {
     define_as(stage, |schema| {
         for (part, field) in [("spec", "burst"), ("status", "matched")] {
@@ -222,8 +223,8 @@ async fn start(stage: &Fixture) -> Outcome<Process> {
     Process::start("concertina", command, stage.plane.folder())
 }
 
-/// Creates a Deployment with two ready pods and an HPA with bounds 1 and 10, whose external metric of the same name
-/// requests `demand / 10` pods.
+/// Creates a Deployment with two ready pods, and its HPA with the bounds 1 and 10. An external metric of the same name
+/// proposes `demand / 10` pods.
 async fn hpa(world: &World, name: &str, demand: u32) -> Outcome {
     world.deployment(name, 2, APP).await?;
     world.external(name, &[&demand.to_string()]);
@@ -258,7 +259,7 @@ async fn put(world: &World, kind: &str, path: &str, name: &str, spec: &Value) ->
     ensure(answer.code == 200, || format!("PATCH {object}: {} {}", answer.code, answer.text))
 }
 
-/// Checks that the condition of an HPA's policies starts with a reason.
+/// Waits until the condition ScalingPolicyActive of an HPA is True with a reason.
 async fn active(world: &World, hpa: &str, reason: &str) -> Outcome {
     let start = format!("ScalingPolicyActive=True {reason}: ");
     world.any_condition(hpa, &start, |condition| condition.starts_with(&start)).await

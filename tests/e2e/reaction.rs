@@ -1,13 +1,12 @@
-//! The time from a step in the load of an HPA to the write of its Scale, on five paths of the metric: kubelet and
-//! metrics-server to the built-in controller, kubelet and metrics-server to Concertina, kubelet to Concertina,
-//! Prometheus to Concertina, and the pods' own pages to Concertina.
+//! The time from a step in the load of an HPA to the write of its Scale, on five paths of the metric:
+//!
+//! - kubelet and metrics-server to the built-in controller
+//! - kubelet and metrics-server to Concertina
+//! - kubelet to Concertina
+//! - Prometheus to Concertina
+//! - metrics pages of the pods to Concertina
 //!
 //! All paths are measured at the same time, with equal HPAs and equal steps.
-
-#[path = "reaction/node.rs"]
-mod node;
-#[path = "reaction/pages.rs"]
-mod pages;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,12 +16,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use self::node::{Chain, Node};
-pub(crate) use self::pages::own_address;
-use self::pages::{HPAS, LAST, Load, Pages, Prometheus, STEP, STEPS};
 use crate::handover::rig::{LABEL, replica, webhook};
-use crate::kubelet::{ADDRESS, NODE, NODE_ADDRESS};
+use crate::metrics::{ADDRESS, NODE, NODE_ADDRESS};
 use crate::outcome::{Outcome, ensure};
+use crate::reaction_sources::{
+    Chain, HPAS, LAST, Load, MILLICORES, Node, Pages, Prometheus, STEP, STEPS, name, path,
+};
 use crate::world::{Autoscaler, Fixture, World};
 
 /// The default period of both controllers.
@@ -133,9 +132,9 @@ pub(crate) async fn to_steps_in_load(stage: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Creates an HPA with its target and one pod, whose load of one unit needs one replica.
+/// Creates an HPA with its target and one pod. One unit of load needs one replica.
 async fn create(world: &World, way: &Way, index: usize, pages: &Pages) -> Outcome {
-    let (name, namespace) = (pages::name(index), way.namespace);
+    let (name, namespace) = (name(index), way.namespace);
     let target = json!({
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"replicas": 1},
     });
@@ -152,15 +151,15 @@ async fn create(world: &World, way: &Way, index: usize, pages: &Pages) -> Outcom
         }]},
     });
     world.api.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await?;
-    world.cpu(&name, node::MILLICORES);
+    world.cpu(&name, MILLICORES);
     let cpu = json!({"type": "Resource", "resource": {
-        "name": "cpu", "target": {"type": "AverageValue", "averageValue": format!("{}m", node::MILLICORES)},
+        "name": "cpu", "target": {"type": "AverageValue", "averageValue": format!("{}m", MILLICORES)},
     }});
     let load = json!({"type": "Pods", "pods": {
         "metric": {"name": "load"}, "target": {"type": "AverageValue", "averageValue": "1"},
     }});
     let page = json!({
-        "port": pages.address.port(), "path": pages::path(index), "series": "load", "intervalSeconds": 1,
+        "port": pages.address.port(), "path": path(index), "series": "load", "intervalSeconds": 1,
     });
     let query = json!({"server": "main", "query": r#"load{pod=~"$pods"}"#});
     let (metric, policy) = match way.source {
@@ -192,18 +191,20 @@ fn delays_of(stage: &Fixture, way: &Way, load: Load) -> Outcome<Delays> {
         let is_write = text("/verb") == "update" && text("/objectRef/subresource") == "scale";
         let code = entry.pointer("/responseStatus/code").and_then(Value::as_i64);
         if is_write && text("/objectRef/namespace") == way.namespace && code == Some(200) {
-            let name = text("/objectRef/name").to_owned();
-            writes.entry(name).or_default().push(text("/requestReceivedTimestamp").parse()?);
+            writes
+                .entry(text("/objectRef/name").to_owned())
+                .or_default()
+                .push(text("/requestReceivedTimestamp").parse()?);
         }
     }
     let mut delays = Vec::new();
     for index in 0..HPAS {
-        let writes = writes.remove(&pages::name(index)).unwrap_or_default();
+        let writes = writes.remove(&name(index)).unwrap_or_default();
         for step in 0..STEPS {
             let at = load.time_of(index, step);
             let first = writes.iter().find(|write| **write >= at && **write < at + STEP);
             let write = first.ok_or_else(|| {
-                format!("{}: no write of {} within {STEP:?} of step {step}", way.title, pages::name(index))
+                format!("{}: no write of {} within {STEP:?} of step {step}", way.title, name(index))
             })?;
             delays.push(write.duration_since(at).as_secs_f64());
         }
@@ -222,7 +223,7 @@ const SECONDS: u32 = 45;
 /// Colours that also differ in brightness.
 const COLOURS: [&str; 5] = ["#7f1d1d", "#c2410c", "#15803d", "#6d28d9", "#0369a1"];
 
-/// Returns the chart as SVG.
+/// Draws the share of answered steps over time, as SVG.
 fn draw(delays: &[(&str, Delays)]) -> String {
     let (right, bottom) = (LEFT + WIDTH, TOP + HEIGHT);
     let x = |seconds: f64| LEFT + WIDTH * (seconds / f64::from(SECONDS)).min(1.0);

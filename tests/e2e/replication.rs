@@ -1,8 +1,11 @@
-//! Two replicas, where the standby copies the leader's history: stabilization windows and rate policies
-//! hold after the leader is killed or shut down. A rolling update of two replicas to the next version and
-//! back while HPAs scale. The versions differ in the status that they write (1.36 and 1.37), the largest
-//! possible difference between adjacent versions. Restarts of the only process: a rate policy holds across
-//! them, with and without `--history-checkpoint`, under exactly the roles that `concertina rbac` prints.
+//! The history of HPAs across changes of the process:
+//!
+//! - The leader is killed or shut down, and a standby with a copy of its history takes over. Stabilization windows and
+//!   rate policies stay in effect.
+//! - A rolling update replaces two replicas by the next version and back while HPAs scale. The versions write different
+//!   statuses (1.36 and 1.37), which is the largest possible difference between adjacent versions.
+//! - The only process restarts, with and without `--history-checkpoint`, under exactly the roles that `concertina rbac`
+//!   prints. A rate policy stays in effect.
 
 use std::time::Duration;
 
@@ -14,11 +17,10 @@ use crate::audit::AUTOSCALER;
 use crate::controlplane::free_port;
 use crate::election::{ACCOUNTS, CRASH, Log, Replicas, grant, now};
 use crate::identity::{self, BUILT_IN, RBAC, Requests, end, revoke};
-use crate::outcome::{Context as _, Outcome, ensure};
-use crate::process::Process;
+use crate::outcome::{Context as _, Outcome, Process, ensure};
 use crate::world::{APP, Autoscaler, Fixture, SOON, World, cpu_utilization};
 
-/// The length of the window and of the rate period.
+/// The length of the stabilization window and of the period of the rate policy.
 const REACH: Duration = Duration::from_mins(1);
 /// The tolerance for clocks and polling.
 const SLACK: Duration = Duration::from_secs(3);
@@ -83,7 +85,7 @@ async fn run_round(
     world.cpu("grows", 500);
     world.replicas_become(&world.deployments("grows"), 4).await?;
     let scaled = Instant::now();
-    // The last high recommendation is at most a second newer than `scaled`.
+    // The last high recommendation is at most a second later than `scaled`.
     world.cpu("shrinks", 50);
     sleep(Duration::from_secs(2)).await;
     let signalled = now();
@@ -112,7 +114,7 @@ const OLD: &[&str] = &["--emulated-version=1.36"];
 const NEW: &[&str] = &["--emulated-version=1.37"];
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// One HPA stays at its target throughout. The load of the other HPA rises in the middle of the update.
+/// One HPA stays at its target. The load of a second HPA rises in the middle of the update.
 pub(crate) async fn rolls(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "rolling", Autoscaler::Concertina).await?;
     for name in ["steady", "rising"] {
@@ -154,7 +156,7 @@ pub(crate) async fn rolls(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// Replaces a replica as a Deployment does: the new one is ready before the old one receives SIGTERM.
+/// Replaces a replica as a Deployment does: the new replica is ready before the old one receives SIGTERM.
 async fn replace(
     stage: &Fixture,
     replicas: &mut Replicas,
@@ -170,10 +172,10 @@ async fn replace(
 }
 
 const CHECKPOINT: &str = "--history-checkpoint";
-/// A Lease that was not released must expire first.
+/// The maximum time until the process acquires a Lease that was not released and must expire.
 const EXPIRED: Duration = Duration::from_secs(25);
 
-/// The policy allows one additional pod per half hour, and the load requires two.
+/// Restarts the process while a policy allows one additional pod per half hour, and the load requires two.
 pub(crate) async fn rates_hold(stage: &Fixture) -> Outcome {
     // Only the printed roles may apply.
     stage.plane.admin.delete(&format!("{RBAC}/clusterrolebindings/{BUILT_IN}")).await?;
@@ -196,8 +198,7 @@ pub(crate) async fn rates_hold(stage: &Fixture) -> Outcome {
 
     let first = process("first", &[CHECKPOINT])?;
     world.replicas_become(&web, 3).await.context(first.tail(30))?;
-    // A rescale in the same second as the shutdown could be a foreign write, so the process must stop
-    // later.
+    // A rescale in the second of the shutdown could be taken for a foreign write, so the process stops later.
     world.replicas_stay(&web, 3, Duration::from_secs(3)).await?;
     end(first).await?;
 

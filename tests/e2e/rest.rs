@@ -1,6 +1,4 @@
-//! A plain JSON client: method, path and body in, code and body out.
-//!
-//! Tests write requests in the API's own terms, so this client uses no Kubernetes types.
+//! A plain JSON client of the API server. Tests write requests as paths and JSON, so it uses no Kubernetes types.
 
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ pub(crate) mod media {
     pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 }
 
-/// The maximum duration of a request, watches included.
+/// The maximum duration of a request, including a watch.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
@@ -49,7 +47,7 @@ impl Answer {
 }
 
 impl Rest {
-    /// A client that does not verify the server's certificate.
+    /// Makes a client that does not verify the certificate of the server.
     pub(crate) fn new(base_url: &str, token: &str) -> Outcome<Self> {
         let mut config = kube::Config::new(base_url.parse::<Uri>()?);
         config.accept_invalid_certs = true;
@@ -149,4 +147,16 @@ pub(crate) fn collection(object: &Value) -> String {
         Some(namespace) => format!("{root}/namespaces/{namespace}/{resource}"),
         None => format!("{root}/{resource}"),
     }
+}
+
+/// The conditions of an HPA as lines `Type=Status Reason: message`, in their order.
+pub(crate) fn conditions(hpa: &Value) -> Vec<String> {
+    let all = hpa.pointer("/status/conditions").and_then(Value::as_array);
+    all.into_iter()
+        .flatten()
+        .map(|condition| {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default();
+            format!("{}={} {}: {}", text("type"), text("status"), text("reason"), text("message"))
+        })
+        .collect()
 }

@@ -16,7 +16,7 @@ const TEN_MINUTES: u32 = 600;
 /// The controller caches a token review for ten seconds.
 const TOKEN_TTL: Duration = Duration::from_secs(10);
 
-/// A scraper, two tenants and an account without rights.
+/// Requests the pages of the secure port as a scraper, a tenant, an account without rights, and an anonymous client.
 pub(crate) async fn clients_see_what_rbac_allows(stage: &Fixture) -> Outcome {
     let admin = &stage.plane.admin;
     let mut worlds = Vec::new();
@@ -125,8 +125,8 @@ pub(crate) async fn clients_see_what_rbac_allows(stage: &Fixture) -> Outcome {
     })
     .await?;
 
-    // A token is bound to its account. After the account is deleted, the token is invalid as soon as its
-    // cached review expires.
+    // A token is bound to its account. After the deletion of the account, the port accepts the token until the cached
+    // review expires.
     admin.delete("/api/v1/namespaces/monitoring/serviceaccounts/prometheus").await?;
     eventually(TOKEN_TTL + SOON, "the token is rejected", async || {
         let code = scraper_client.code("/metrics").await?;
@@ -139,7 +139,7 @@ pub(crate) async fn clients_see_what_rbac_allows(stage: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A token of a new account, valid for ten minutes.
+/// Creates an account. Returns a token that is valid for ten minutes.
 async fn account(admin: &Rest, namespace: &str, name: &str) -> Outcome<String> {
     let created = admin.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await;
     // The namespace may exist already.

@@ -1,19 +1,25 @@
-//! A dry run alongside the built-in controller, which scales. While the loads change, both must decide on
-//! the same count, and the dry run must only read. Its account has no other rights.
+//! Concertina next to the real HPA controller of kube-controller-manager: as a shadow, and in the takeover.
 //!
-//! `CONCERTINA_E2E_SHADOW_MINUTES` sets how long the loads change. The default is one minute.
+//! A shadow is a dry run while the built-in controller scales. As the loads change, both controllers must decide on the
+//! same count, and the shadow must only read. Its account has no other rights. `CONCERTINA_E2E_SHADOW_MINUTES` sets the
+//! duration of the load changes. The default is one minute.
+//!
+//! The takeover test starts and stops the built-in controller. Both programs use the same account, but different user
+//! agents, so the audit log of the API server shows which program wrote when.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::audit;
+use crate::audit::{self, AUTOSCALER};
 use crate::controlplane::free_port;
+use crate::election::now;
 use crate::metrics::Load;
-use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::rest::Rest;
 use crate::world::{
     APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, binary, cpu_utilization, external, ingress,
@@ -74,7 +80,7 @@ pub(crate) async fn finds_a_seeded_difference(stage: &Fixture) -> Outcome {
         ensure(!hpa["status"]["conditions"].is_null(), || "no conditions".to_owned())
     })
     .await?;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    sleep(Duration::from_secs(6)).await;
     world.external("queue", &["150"]);
     world.replicas_become(&world.deployments("steps"), 3).await?;
     eventually(SOON, "the difference is reported", async || {
@@ -135,7 +141,7 @@ fn loads(world: &World, percent: &[i64; SIX.len()], replicas: &[i64; SIX.len()])
     }
 }
 
-/// Jumps and ramps, separate for each HPA and equal in each run.
+/// Changes the loads by jumps and ramps, which differ between the HPAs and are equal in each run.
 async fn change_loads(world: &World, time: Duration) -> Outcome {
     let end = Instant::now() + time;
     let mut state: u64 = 20_300_101;
@@ -159,12 +165,12 @@ async fn change_loads(world: &World, time: Duration) -> Outcome {
         let replicas = SIX.map(async |name| world.replicas(&world.deployments(name)).await);
         let replicas = futures::future::try_join_all(replicas).await?;
         loads(world, &now, replicas.as_slice().try_into().unwrap_or(&[2; SIX.len()]));
-        tokio::time::sleep(TICK).await;
+        sleep(TICK).await;
     }
     Ok(())
 }
 
-/// The dry run, under an account that may only read.
+/// A dry run, under an account that may only read.
 struct Shadow {
     process: Process,
     client: Rest,
@@ -197,8 +203,7 @@ impl Shadow {
         command.arg("--kubeconfig").arg(kubeconfig).arg("--dry-run");
         command.arg("--horizontal-pod-autoscaler-sync-period=1s").args(DECISION_FLAGS).args(more);
         command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-        // Metrics change every second here, so a cached response would differ from the built-in
-        // controller's.
+        // The metrics change every second. A cached response would differ from the response for the built-in controller.
         command.arg("--share-metrics=false");
         command.arg(format!("--health-address=127.0.0.1:{port}"));
         let process = Process::start("shadow", command, stage.plane.folder())?;
@@ -214,7 +219,7 @@ impl Shadow {
     }
 }
 
-/// All results with their counts.
+/// Sums the counts of each result over all hours of a report.
 fn counts(report: &Value) -> Value {
     let mut sum = serde_json::Map::new();
     for hour in report["hours"].as_array().into_iter().flatten() {
@@ -230,7 +235,7 @@ fn count(counts: &Value, result: &str) -> u64 {
     counts[result].as_u64().unwrap_or_default()
 }
 
-/// The changes with one of `results`, one line each.
+/// The changes of a report with one of `results`, one line each.
 fn changes(report: &Value, results: &[&str]) -> Vec<String> {
     let all = report["changes"].as_array().into_iter().flatten();
     let wanted = all.filter(|change| results.iter().any(|result| change["result"] == *result));
@@ -249,4 +254,145 @@ fn changes(report: &Value, results: &[&str]) -> Vec<String> {
         )
     };
     wanted.map(line).collect()
+}
+
+const PERIOD: Duration = Duration::from_secs(2);
+const FLAGS: &[&str] = &["--horizontal-pod-autoscaler-sync-period=2s"];
+const OURS: &[&str] =
+    &["--horizontal-pod-autoscaler-sync-period=2s", "--leader-elect=false", "--takeover=wait"];
+const HPAS: [&str; 3] = ["a", "b", "c"];
+/// The additional time that a busy machine may take.
+const SLACK: Duration = Duration::from_millis(1500);
+
+pub(crate) async fn waits_and_takes_over(stage: &Fixture) -> Outcome {
+    let world = World::make(stage, "takeover", Autoscaler::Concertina).await?;
+    for name in HPAS {
+        world.deployment(name, 2, APP).await?;
+        world.cpu(name, 100);
+        let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
+        world.hpa(name, ("apps/v1", "Deployment", name), spec).await?;
+    }
+    let is_moving = AtomicBool::new(true);
+    let load = async {
+        for step in 0_i64.. {
+            if is_moving.load(Ordering::Relaxed) {
+                for (offset, name) in (0..).zip(HPAS) {
+                    world.cpu(name, 80 + (step * 7 + offset * 13) % 60);
+                }
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        result = run_takeovers(stage, &is_moving) => result?,
+        () = load => return Err(Failure("the load stopped".to_owned())),
+    }
+    world.close().await
+}
+
+async fn run_takeovers(stage: &Fixture, is_moving: &AtomicBool) -> Outcome {
+    let built_in = stage.autoscaler_with(Autoscaler::BuiltIn, FLAGS).await?;
+    eventually(SOON, "the built-in controller writes", async || {
+        let writes = Log::read(stage)?.built_in.len();
+        ensure(writes > 3, || format!("{writes} writes"))
+    })
+    .await?;
+    let ours = stage.autoscaler_with(Autoscaler::Concertina, OURS).await?;
+    ours.wait_for_log("another controller writes statuses of HPAs", SOON).await?;
+    sleep(PERIOD * 6).await;
+    Log::read(stage)?.no_own_writes("while the built-in controller runs")?;
+
+    // The loads stay, but a stabilized scale-down may still cause a write. Wait until the writes stop.
+    is_moving.store(false, Ordering::Relaxed);
+    let pause = async || {
+        let last = Log::read(stage)?.built_in.last().copied().unwrap_or_default();
+        let pause = now().duration_since(last).unsigned_abs();
+        ensure(pause > PERIOD * 5, || format!("the built-in controller wrote {pause:?} ago")).map(|()| pause)
+    };
+    let pause = eventually(SOON, "the built-in controller stops writing", pause).await?;
+    ours.wait_for_log("no foreign writes for the quiet time", SOON).await?;
+    eprintln!("the built-in controller has not written for {pause:.1?}");
+    is_moving.store(true, Ordering::Relaxed);
+    sleep(PERIOD * 4).await;
+    Log::read(stage)?.no_own_writes("after a pause of the built-in controller").context(ours.tail(20))?;
+
+    let mut built_in = Some(built_in);
+    for round in 1..=2 {
+        drop(built_in.take());
+        let off = now();
+        let first = eventually(SOON, "Concertina acts", async || {
+            let log = Log::read(stage)?;
+            let first = log.ours.iter().find(|at| **at > off).copied();
+            first.ok_or_else(|| Failure("Concertina has not written".to_owned()))
+        });
+        let first = first.await.context(ours.tail(20))?;
+        let log = Log::read(stage)?;
+        let last = log.built_in.iter().rev().find(|at| **at < first).copied().unwrap_or(off);
+        let [since_last, since_off] = [last, off].map(|from| first.duration_since(from).unsigned_abs());
+        eprintln!(
+            "round {round}: Concertina acts {since_last:.2?} after the last foreign write, {since_off:.2?} after the built-in controller stopped"
+        );
+        ensure(since_last + SLACK >= PERIOD * 2, || format!("too early: {since_last:?}"))?;
+        // Timestamps of foreign writes have a resolution of one second.
+        ensure(since_off <= PERIOD * 2 + SLACK, || format!("too late: {since_off:?}"))?;
+        if round == 2 {
+            return Ok(());
+        }
+        // After a longer pause than this, the return of the built-in controller is not a false start of the takeover.
+        sleep(PERIOD * 11).await;
+
+        let on = now();
+        built_in = Some(stage.autoscaler_with(Autoscaler::BuiltIn, FLAGS).await?);
+        let back = eventually(SOON, "the built-in controller writes again", async || {
+            let log = Log::read(stage)?;
+            let first = log.built_in.iter().find(|at| **at > on).copied();
+            first.ok_or_else(|| Failure("the built-in controller has not written".to_owned()))
+        });
+        let back = back.await?;
+        sleep(PERIOD * 5).await;
+        let log = Log::read(stage)?;
+        let count = |writes: &[Timestamp], from| writes.iter().filter(|at| **at > from).count();
+        let late = back + Duration::from_secs(1);
+        let (within, after) = (count(&log.ours, back) - count(&log.ours, late), count(&log.ours, late));
+        let theirs = count(&log.built_in, back);
+        eprintln!(
+            "the built-in controller is back with {theirs} writes; Concertina wrote {within} times within a second and {after} times later"
+        );
+        ensure(after == 0 && theirs > 4, || format!("Concertina wrote {after} times\n{}", ours.tail(20)))?;
+    }
+    Ok(())
+}
+
+/// The times of successful writes of statuses and scales, by program.
+struct Log {
+    ours: Vec<Timestamp>,
+    built_in: Vec<Timestamp>,
+}
+
+impl Log {
+    fn read(stage: &Fixture) -> Outcome<Self> {
+        let mut log = Self { ours: Vec::new(), built_in: Vec::new() };
+        for entry in stage.plane.audit_log()?.lines() {
+            // The last line may be incomplete while the API server writes it.
+            let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+            let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let is_autoscaling = matches!(text("/objectRef/subresource"), "status" | "scale");
+            if text("/user/username") != AUTOSCALER || text("/verb") != "update" || !is_autoscaling {
+                continue;
+            }
+            let by =
+                if text("/userAgent").starts_with("concertina/") { &mut log.ours } else { &mut log.built_in };
+            by.push(text("/requestReceivedTimestamp").parse()?);
+        }
+        log.ours.sort();
+        log.built_in.sort();
+        Ok(log)
+    }
+
+    fn no_own_writes(&self, when: &str) -> Outcome {
+        let (ours, theirs) = (self.ours.len(), self.built_in.len());
+        eprintln!("{when}: {theirs} writes of the built-in controller, {ours} of Concertina");
+        ensure(ours == 0, || format!("Concertina wrote {ours} times {when}"))
+    }
 }

@@ -1,9 +1,8 @@
 //! Runs the same twelve HPAs with the same loads once under the built-in controller and once under Concertina. The
 //! results must be equal, except for one intended difference.
 //!
-//! The comparison covers the state after each step, once it is stable, and at the end the reasons of all
-//! events. It does not cover the transitions: the number of syncs that observe a starting pod depends on
-//! timing with either program.
+//! The comparison covers the stable state after each step, and at the end the reasons of all events. It does not cover
+//! the transitions, because the number of syncs that observe a starting pod depends on timing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,15 +10,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::conditions::conditions;
 use crate::metrics::{EXTERNAL, Fault, Load, RESOURCE};
 use crate::outcome::{Failure, Outcome, ensure};
+use crate::rest::conditions;
 use crate::world::{
     APP, Autoscaler, Container, DOWNSCALE_WINDOW, Fixture, World, container_cpu, cpu_utilization, external,
     external_selected, ingress, memory_average, pods_average,
 };
 
-/// Name of the HPA and of its target, and the kind of the target.
+/// The name of each HPA and its target, and the kind of the target.
 const TWELVE: [(&str, &str); 12] = [
     ("absent", "Deployment"),
     ("behavior", "Deployment"),
@@ -60,9 +59,8 @@ fn loads(world: &World, percent: i64) {
     for app in ["behavior", "cpu", "requestless"] {
         world.cpu(app, percent);
     }
-    // Both programs stop sending events after some twenty-five warnings about one object. The HPA `partial` fails in
-    // part at every sync, so all its reasons must come at once. Its metric is below the target from the start, and the
-    // API of that metric stays available.
+    // Both programs limit the events about one object to about 25. One metric of the HPA `partial` fails at every sync,
+    // so all reasons must occur at the start. Its valid metric is therefore always below the target and available.
     world.per_pod("partial", "requests", Load::Total(percent / 2, ""));
     world.usage("container", "app", "cpu", Load::Total(2 * percent, "m"));
     world.usage("container", "sidecar", "cpu", Load::Each(700, "m"));
@@ -106,7 +104,7 @@ pub(crate) async fn trace(stage: &Fixture, namespace: &str, autoscaler_kind: Aut
         reasons.push((name.to_owned(), distinct.into_iter().collect()));
     }
     trace.push(("event reasons", reasons));
-    // The loads change for the next program as well, so no HPA of this run may remain.
+    // The next program must not scale the HPAs of this run.
     for (name, _) in TWELVE {
         world.delete_hpa(name).await?;
     }
@@ -122,7 +120,7 @@ async fn workloads(world: &World) -> Outcome {
             let containers = [Container("app", "200m", ""), Container("sidecar", "", "")];
             world.deployment(name, 2, &containers).await
         }
-        // The target has one pod. With more pods, the built-in controller names any of them.
+        // With more than one pod, the built-in controller names any of them in its message.
         "requestless" => world.stateful_set(name, 1, &[Container("app", "", "")]).await,
         _ if kind == "StatefulSet" => world.stateful_set(name, 2, APP).await,
         _ => world.deployment(name, 2, APP).await,
@@ -200,13 +198,13 @@ async fn read_state(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
     Ok(state)
 }
 
-/// Removes the one intended difference. At zero replicas, the reference divides by zero and shows the
-/// result. Concertina shows the undivided total, which is 0 in every step without replicas.
+/// Removes the one intended difference. At zero replicas, kube-controller-manager divides a total by zero and shows the
+/// result. Concertina shows the total, which is 0 in every step without replicas.
 fn undivided(line: &str) -> String {
     line.replace("\"-9223372036854775808m\"", "\"0\"")
 }
 
-/// Fails with every difference.
+/// Compares two traces. The failure lists every difference.
 pub(crate) fn compare(reference: &Trace, ours: &Trace) -> Outcome {
     let mut differences = Vec::new();
     let mut compared = 0;

@@ -1,5 +1,5 @@
-//! Watched targets: the Scale that the controller decodes from an object equals its scale subresource,
-//! and steady syncs send no requests for Scales.
+//! Watched targets: the Scale that the controller decodes from a target equals the scale subresource of the target.
+//! Steady syncs send no requests for Scales.
 
 use std::time::Duration;
 
@@ -117,8 +117,8 @@ async fn sync_steadily(stage: &Fixture, world: &World) -> Outcome {
     revoke(stage, &rules).await
 }
 
-/// The server returns a status byte for byte as it was sent. The controller relies on this to recognize its own writes
-/// in the watch.
+/// Checks that the server returns a status byte for byte as it was sent. The controller relies on this to recognize its
+/// own writes in the watch.
 async fn status_is_echoed(world: &World, name: &str) -> Outcome {
     let answer = world.api.send(Method::GET, &world.hpas(name), &[("Accept", media::JSON)], None).await?;
     let status =
@@ -128,7 +128,7 @@ async fn status_is_echoed(world: &World, name: &str) -> Outcome {
     ensure(sent == status, || format!("sent:\n{sent}\nreturned:\n{status}"))
 }
 
-/// Compares the decoded object with its Scale of the same resourceVersion.
+/// Compares the Scale that is decoded from an object with its scale subresource of the same resourceVersion.
 async fn scale_matches_object(world: &World, kind: (&str, &str, &str), name: &str) -> Outcome {
     let path = format!("{}/{name}", collection(world, kind));
     let object = world.api.get(&path).await?;
@@ -184,7 +184,7 @@ fn objects(kind: &str) -> Vec<(&'static str, Value)> {
             "kind": kind, "metadata": {"name": name},
             "spec": {"replicas": 2, "template": {
                 "metadata": {"labels": {"app": format!("{kind}-{name}"), "tier": "a", "a.b/c": "", "z": "1"}},
-                "spec": {"nodeName": crate::kubelet::NODE, "containers": containers,
+                "spec": {"nodeName": crate::metrics::NODE, "containers": containers,
                     "terminationGracePeriodSeconds": 1},
             }},
         });

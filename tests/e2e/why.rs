@@ -1,4 +1,4 @@
-//! `concertina why` alongside the controller: its prediction must equal the controller's next decision.
+//! `concertina why` next to the controller: its prediction must equal the next decision of the controller.
 //!
 //! `why` runs with read access to a namespace and its metrics only. The audit log shows that it only reads.
 
@@ -22,8 +22,7 @@ struct Answer {
     exit: i32,
 }
 
-/// Explains every situation before any controller runs. Then a controller runs, and its first status
-/// must match the prediction.
+/// Explains every situation before a controller runs. The first status of the controller must match the prediction.
 pub(crate) async fn predicts(stage: &Fixture) -> Outcome {
     let user = viewer(stage).await?;
     let mut answers = Vec::new();
@@ -33,7 +32,7 @@ pub(crate) async fn predicts(stage: &Fixture) -> Outcome {
         Ok(world)
     });
     let worlds: Vec<World> = futures::future::join_all(created).await.into_iter().collect::<Outcome<_>>()?;
-    // A sample must be newer than the moment at which its pod became ready, both in whole seconds.
+    // The timestamps have whole seconds, and a sample must be newer than the time at which its pod became ready.
     tokio::time::sleep(std::time::Duration::from_millis(2_200)).await;
 
     let mut mismatches = Vec::new();
@@ -134,8 +133,8 @@ pub(crate) async fn names_forbidden_reads(stage: &Fixture) -> Outcome {
     ensure(text.contains("pods.metrics.k8s.io"), || format!("the findings do not name the right: {text}"))
 }
 
-/// Runs the controller until every HPA has a status. Returns the first status of each HPA, or the last
-/// status if the first one cannot show the situation.
+/// Runs the controller for 15 s. Returns the first status of each HPA, or the last status if the first one cannot show
+/// the situation.
 async fn statuses_of_a_run(stage: &Fixture, worlds: &[World]) -> Outcome<Vec<Value>> {
     const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
     let list = stage.plane.admin.get(HPAS).await?;
@@ -167,7 +166,7 @@ async fn statuses_of_a_run(stage: &Fixture, worlds: &[World]) -> Outcome<Vec<Val
 fn compare(situation: &Situation, document: &Value, actual: &Value) -> Outcome {
     let desired = &document["explanation"]["desired"];
     if !situation.shows_at_once() {
-        // An earlier sync may have left a count, and conditions that this decision does not change.
+        // An earlier sync may have set a count, and conditions that this decision does not change.
         let (predicted, actual) =
             (condition_texts(&document["conditions"]), condition_texts(&actual["conditions"]));
         return ensure(
@@ -236,7 +235,7 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
 /// Runs `why` as a user at a terminal does.
 fn why(kubeconfig: &Path, namespace: &str, name: &str) -> Outcome<Answer> {
     let mut command = Command::new(binary());
-    // This test covers the inputs that are visible without the controller's record.
+    // This test covers the inputs that `why` can read without the record of the controller.
     command.args(["why", "-n", namespace, name, "--record=off", "--output", "json"]).args(DECISION_FLAGS);
     command.env("KUBECONFIG", kubeconfig).env_remove("HTTPS_PROXY");
     let output = command.output().context("failed to run concertina why")?;

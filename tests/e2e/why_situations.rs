@@ -10,9 +10,9 @@ use crate::world::{APP, Container, World, container_cpu, cpu_utilization, extern
 
 /// The objects of a situation and the expected explanation.
 pub(crate) struct Situation {
-    /// The namespace.
+    /// The name of the situation and of its namespace.
     pub(crate) name: &'static str,
-    /// The number of pods.
+    /// The replicas of the target.
     replicas: i64,
     /// minReplicas and maxReplicas.
     bounds: (i64, i64),
@@ -24,11 +24,11 @@ pub(crate) struct Situation {
     pub(crate) sentence: &'static str,
     /// The exit code: 0 healthy, 3 with findings.
     pub(crate) exit: i32,
-    /// Additional objects or faults.
+    /// The objects or faults that differ from those of a plain Deployment.
     more: Variation,
 }
 
-/// The difference to a plain Deployment with its HPA.
+/// A difference from a plain Deployment with its HPA.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variation {
     Nothing,

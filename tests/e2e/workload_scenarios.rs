@@ -39,9 +39,9 @@ pub(crate) async fn deployment_on_cpu(world: &World) -> Outcome {
     let current = json!({"averageUtilization": 50, "averageValue": "50m"});
     world.status("web", "/currentMetrics/0/resource/current", current).await?;
 
-    // The metric proposes eight, but one sync reaches at most four from two. A sync that finds the new pods
-    // unready proposes four, and the stabilization window raises the proposal to eight. The reason of such
-    // a rescale names no metric.
+    // The metric proposes eight, but one sync at most doubles two replicas. A sync that finds the new pods unready
+    // proposes four, and the stabilization window raises the proposal to eight. The reason of that rescale names no
+    // metric.
     world.cpu("web", 400);
     world.replicas_become(&web, 8).await?;
     let reasons = |size: u32| {
@@ -206,7 +206,7 @@ pub(crate) async fn behavior_limits_the_rate(world: &World) -> Outcome {
     let limited = "ScalingLimited=True ScaleUpLimit: the desired replica count is increasing faster than the maximum scale rate";
     world.condition("slow", limited).await?;
     world.replicas_become(&slow, 4).await?;
-    // The limit is two pods per six seconds, so the next step must wait and is no larger.
+    // The policy allows two pods per six seconds, so the next step comes later and adds two pods.
     world.replicas_stay(&slow, 4, Duration::from_secs(3)).await?;
     world.replicas_become(&slow, 6).await?;
     let cpu = "cpu resource utilization (percentage of request)";

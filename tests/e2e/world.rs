@@ -1,6 +1,5 @@
-//! The fixture of the scenarios: control plane, kubelet, metrics, a scalable custom resource, and the autoscaler, which
-//! is one of two programs with the same account and flags. Also the namespace of one scenario, with its objects and
-//! loads. `assertions.rs` has the assertions.
+//! The fixture of the scenarios: control plane, kubelet, metrics, a scalable custom resource, and one of two
+//! autoscalers with the same account and flags. Also the namespace of one scenario, with its objects and loads.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,12 +10,10 @@ use serde_json::{Value, json};
 
 use crate::adapter::Adapter;
 use crate::controlplane::ControlPlane;
-use crate::kubelet::{Kubelet, NODE};
-use crate::metrics::{Fault, Load, Metrics};
-use crate::outcome::{Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::extensions::define_widgets;
+use crate::metrics::{Fault, Kubelet, Load, Metrics, NODE};
+use crate::outcome::{Outcome, Process, ensure, eventually};
 use crate::rest::Rest;
-use crate::widgets::define_widgets;
 
 /// The maximum time until one or a few syncs take effect on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
@@ -50,8 +47,6 @@ impl World {
         })
     }
 
-    // --- paths
-
     pub(crate) fn deployments(&self, name: &str) -> String {
         format!("/apis/apps/v1/namespaces/{}/deployments/{name}", self.namespace)
     }
@@ -67,8 +62,6 @@ impl World {
     pub(crate) fn hpas(&self, name: &str) -> String {
         format!("/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{name}", self.namespace)
     }
-
-    // --- workloads
 
     /// Creates a Deployment and waits until all its pods are ready.
     pub(crate) async fn deployment(&self, name: &str, replicas: i64, containers: &[Container]) -> Outcome {
@@ -121,8 +114,6 @@ impl World {
         .await
     }
 
-    // --- autoscalers
-
     /// Creates an HPA for the target, with metadata that status writes must preserve.
     pub(crate) async fn hpa(&self, name: &str, target: (&str, &str, &str), spec: Value) -> Outcome {
         let (api_version, kind, target) = target;
@@ -141,15 +132,11 @@ impl World {
         });
         body["spec"]["scaleTargetRef"] = json!({"apiVersion": api_version, "kind": kind, "name": target});
         let created = self.api.create(self.hpas("").trim_end_matches('/'), &body).await?;
-        self.add_created(created);
+        self.created.lock().push(created);
         Ok(())
     }
 
-    fn add_created(&self, created: Value) {
-        self.created.lock().push(created);
-    }
-
-    /// Applies a merge patch to the spec.
+    /// Applies a merge patch to the spec of an HPA.
     pub(crate) async fn change_hpa(&self, name: &str, spec: Value) -> Outcome {
         self.api.merge(&self.hpas(name), &json!({"spec": spec})).await.map(drop)
     }
@@ -179,7 +166,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends a scenario. All HPAs must still have their metadata.
+    /// Checks at the end of a scenario that all HPAs still have their metadata.
     pub(crate) async fn close(&self) -> Outcome {
         let created = self.created.lock().clone();
         for hpa in &created {
@@ -187,8 +174,6 @@ impl World {
         }
         Ok(())
     }
-
-    // --- loads
 
     pub(crate) fn usage(&self, app: &str, container: &str, resource: &str, load: Load) {
         self.metrics.usage(&self.namespace, app, container, resource, load);
@@ -224,8 +209,8 @@ pub(crate) enum Autoscaler {
 }
 
 impl Autoscaler {
-    /// Concertina, unless `CONCERTINA_E2E_AUTOSCALER=built-in` selects the controller that validates the
-    /// scenarios themselves.
+    /// Returns Concertina, unless `CONCERTINA_E2E_AUTOSCALER=built-in` selects the built-in controller, which validates
+    /// the scenarios themselves.
     pub(crate) fn under_test() -> Self {
         match std::env::var("CONCERTINA_E2E_AUTOSCALER").as_deref() {
             Ok("built-in") => Self::BuiltIn,
@@ -284,8 +269,7 @@ impl Fixture {
                     self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
                 let mut command = Command::new(binary());
                 command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-                // The built-in role has no Lease, and these scenarios do not test leadership. Later
-                // flags win.
+                // The built-in role allows no Lease. A later flag overrides an earlier one.
                 command.args(["--leader-elect=false", "--takeover=off"]);
                 command.arg("--kubeconfig").arg(kubeconfig).args(flags);
                 Process::start("concertina", command, self.plane.folder())

@@ -9,17 +9,16 @@ use tokio::time::Instant;
 
 use crate::adapter::Adapter;
 use crate::controlplane::ControlPlane;
+use crate::extensions::define_widgets;
 use crate::gate::Gate;
-use crate::outcome::{Context as _, Failure, Outcome, ensure};
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure};
 use crate::plan::{Call, Plan, Step};
-use crate::process::Process;
 use crate::proxy::{Proxy, redirect};
 use crate::readings::Backend;
 use crate::readings::{self, Things};
 use crate::rest::{Rest, media};
 use crate::trace;
-use crate::widgets::define_widgets;
-use crate::{aggregation, metrics};
+use crate::{extensions, metrics};
 
 /// The sync period. Two syncs are more than half a period apart. The retries of one sync take less time.
 const PERIOD: &str = "3s";
@@ -60,8 +59,8 @@ impl Stage {
         })
         .await?;
         adapter.register(&plane.admin).await?;
-        aggregation::register(&plane.admin, adapter.port, readings::GROUP, readings::VERSION).await?;
-        aggregation::available(&plane.admin, readings::GROUP, readings::VERSION).await?;
+        extensions::register(&plane.admin, adapter.port, readings::GROUP, readings::VERSION).await?;
+        extensions::available(&plane.admin, readings::GROUP, readings::VERSION).await?;
         define_widgets(&plane.admin).await?;
         let gate = Gate::default();
         let proxy = Proxy::start(&plane, gate.clone()).await?;

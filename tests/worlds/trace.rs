@@ -148,7 +148,7 @@ fn status_lines(status: &Value) -> Vec<String> {
     )];
     let metrics = status["currentMetrics"].as_array();
     lines.extend(metrics.into_iter().flatten().map(|metric| format!("metric {metric}")));
-    lines.extend(crate::conditions::conditions(&json!({"status": status})));
+    lines.extend(crate::rest::conditions(&json!({"status": status})));
     lines
 }
 

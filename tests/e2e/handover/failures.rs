@@ -1,5 +1,5 @@
-//! Replicas that shut down, die and return, and an API server that is unavailable for 30 s. Guards that break: each
-//! fault is reported with its object and field within a minute, and the HPA is contested. The built-in controller
+//! Replicas that shut down, die and return, and an API server that is unavailable for 30 s. Also broken guards: each
+//! fault is reported with its object and field within a minute, and the HPA is contested. The built-in controller then
 //! scales until the guard is repaired.
 
 use std::time::Duration;
@@ -16,8 +16,7 @@ use super::rig::{
 };
 use crate::controlplane::Keys;
 use crate::election::now;
-use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::rest::Rest;
 use crate::world::{Autoscaler, Fixture, SOON, World};
 
@@ -42,13 +41,13 @@ pub(crate) async fn replicas_end_die_and_return(stage: &mut Fixture) -> Outcome 
     with_load(&world, &["web"], run).await
 }
 
-/// Two replicas behind the Service.
+/// Starts two replicas behind the Service.
 async fn start(stage: &Fixture, service: &Service, names: [&str; 2]) -> Outcome<Vec<Replica>> {
     let mut replicas = Vec::new();
     for name in names {
         replicas.push(replica(stage, name, &[]).await?);
-        // The leader writes caBundle, and the guard is proven after that.
-        service.set(&replicas.iter().map(|replica| replica.webhook).collect::<Vec<_>>());
+        // The first replica needs the Service to prove the guard, after it has written caBundle.
+        expose(service, &replicas);
     }
     for replica in &replicas {
         replica.ready().await?;
@@ -60,7 +59,7 @@ fn expose(service: &Service, replicas: &[Replica]) {
     service.set(&replicas.iter().map(|replica| replica.webhook).collect::<Vec<_>>());
 }
 
-/// A new replica is ready before an old replica stops, as in the Deployment.
+/// Replaces both replicas as the Deployment does: a new replica is ready before an old one stops.
 async fn rolling_update(
     stage: &Fixture,
     service: &Service,
@@ -85,7 +84,7 @@ async fn rolling_update(
     Ok(replicas)
 }
 
-/// The leader is killed while the other replica serves the webhook.
+/// Kills the leader while the standby serves the webhook.
 async fn failover(stage: &Fixture, service: &Service, mut replicas: Vec<Replica>) -> Outcome<Vec<Replica>> {
     let log = Log::read(stage, NAMESPACE, "web")?;
     let Some(Writer::Replica(leader)) = log.last() else {
@@ -115,7 +114,7 @@ async fn failover(stage: &Fixture, service: &Service, mut replicas: Vec<Replica>
     Ok(replicas)
 }
 
-/// All replicas are killed. The built-in controller acts until new replicas have started.
+/// Kills all replicas. The built-in controller acts until new replicas have started.
 async fn death_of_all(
     stage: &Fixture,
     service: &Service,
@@ -197,7 +196,7 @@ pub(crate) async fn api_server_is_away(stage: &mut Fixture) -> Outcome {
 }
 
 const MINUTE: Duration = Duration::from_mins(1);
-/// The guard is checked every 5 s while it is broken. Two quiet periods follow.
+/// The maximum time from a repair to the next write. A broken guard is checked every 5 s, and two quiet periods follow.
 const REPAIR: Duration = Duration::from_secs(30);
 
 pub(crate) async fn broken_webhook(stage: &Fixture) -> Outcome {
@@ -289,7 +288,7 @@ pub(crate) async fn deleted_binding(stage: &Fixture) -> Outcome {
     with_load(&world, &["web"], run).await.context(built_in.tail(20))
 }
 
-/// One HPA that was handed over, and its guard.
+/// An HPA that was handed over, with both of its controllers.
 struct Case<'a> {
     stage: &'a Fixture,
     world: &'a World,
@@ -298,7 +297,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Waits until the fault is reported with the HPA contested, and the built-in controller writes.
+    /// Waits until the replica reports the fault, the HPA is contested, and the built-in controller writes.
     async fn is_reported(&self, fault: &str, expected: &str) -> Outcome {
         let from = now();
         let status = eventually(MINUTE, fault, async || {

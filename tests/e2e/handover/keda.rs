@@ -11,12 +11,11 @@ use tokio::time::sleep;
 
 use super::log::{Log, first_write, judge};
 use super::rig::{LABEL, PERIOD, Replica, built_in, create_namespace, kubeconfig, label, replica, webhook};
-use crate::aggregation;
 use crate::controlplane::{Keys, free_port};
 use crate::election::now;
+use crate::extensions;
 use crate::metrics::EXTERNAL;
-use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::world::{APP, Autoscaler, Fixture, SOON, World};
 
 const VARIABLE: &str = "CONCERTINA_KEDA";
@@ -24,7 +23,7 @@ const NAMESPACE: &str = "keda-shop";
 /// The name that KEDA gives to the HPA of the ScaledObject `orders`.
 const HPA: &str = "keda-hpa-orders";
 const OBJECT: &str = "/apis/keda.sh/v1alpha1/namespaces/keda-shop/scaledobjects/orders";
-/// Each pod of `orders` handles this many jobs.
+/// The number of jobs per pod of `orders`.
 const JOBS: i64 = 2;
 
 pub(crate) async fn scaled_object(stage: &Fixture) -> Outcome {
@@ -86,7 +85,7 @@ impl Shop<'_> {
         ensure(late.is_empty(), || format!("Concertina wrote an HPA out of scope: {late:?}"))
     }
 
-    /// A trigger that counts the pods of `jobs`.
+    /// Creates a ScaledObject whose trigger counts the pods of `jobs`.
     async fn create_scaled_object(&self) -> Outcome {
         let object = json!({
             "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
@@ -103,7 +102,7 @@ impl Shop<'_> {
         self.world.api.create(OBJECT.trim_end_matches("/orders"), &object).await.map(drop)
     }
 
-    /// While paused, KEDA keeps the count and deletes the HPA. Afterwards, the new HPA has the label.
+    /// Pauses the ScaledObject: KEDA keeps the count and deletes the HPA. After the pause, the new HPA has the label.
     async fn pauses(&self) -> Outcome {
         let annotation = "autoscaling.keda.sh/paused-replicas";
         self.change(&json!({"metadata": {"annotations": {annotation: "3"}}})).await?;
@@ -130,7 +129,8 @@ impl Shop<'_> {
         self.stays_in_charge("from zero", now()).await
     }
 
-    /// The HPA has the label and Concertina is in charge for three periods. Only Concertina has written since `from`.
+    /// Checks that the HPA has the label and Concertina is in charge for three periods, and that only Concertina has
+    /// written since `from`.
     async fn stays_in_charge(&self, title: &str, from: jiff::Timestamp) -> Outcome {
         self.replica.all_are(self.stage, NAMESPACE, "in_charge", 1).await?;
         sleep(PERIOD * 3).await;
@@ -175,7 +175,7 @@ impl Shop<'_> {
     }
 }
 
-/// KEDA's two programs.
+/// The operator and the metrics adapter of KEDA.
 struct Keda {
     operator: Process,
     adapter: Process,
@@ -216,10 +216,10 @@ impl Keda {
         let adapter = Process::start("keda-adapter", adapter, stage.plane.folder())?;
 
         let keda = Self { operator, adapter };
-        aggregation::unregister(api, EXTERNAL, "v1beta1").await?;
-        aggregation::name_as(api, "keda-metrics-apiserver", port).await?;
-        aggregation::register_at(api, ("keda-metrics-apiserver", port), EXTERNAL, "v1beta1").await?;
-        aggregation::available(api, EXTERNAL, "v1beta1").await.context(keda.tails())?;
+        extensions::unregister(api, EXTERNAL, "v1beta1").await?;
+        extensions::name_as(api, "keda-metrics-apiserver", port).await?;
+        extensions::register_at(api, ("keda-metrics-apiserver", port), EXTERNAL, "v1beta1").await?;
+        extensions::available(api, EXTERNAL, "v1beta1").await.context(keda.tails())?;
         Ok(keda)
     }
 

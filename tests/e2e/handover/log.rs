@@ -1,6 +1,5 @@
-//! The writes of the audit log about one HPA or its target, by writer. Also measures the load that refused writes of
-//! the built-in controller put on the API server: requests and CPU time per HPA and sync, compared with the built-in
-//! controller alone.
+//! The writes of one HPA or its target in the audit log, by writer. Also measures the load of refused writes of the
+//! built-in controller on the API server: the requests and the CPU time per HPA and sync.
 
 use std::time::Duration;
 use std::{fmt, fs};
@@ -18,7 +17,7 @@ use crate::world::{Autoscaler, Fixture, SOON, World, external};
 /// The accounts of the replicas.
 const REPLICAS: &str = "system:serviceaccount:replicas:";
 
-/// The writer of the status or the scale of one name.
+/// The writer of a status or a scale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Writer {
     BuiltIn,
@@ -41,10 +40,10 @@ pub(crate) struct Log {
     pub(crate) refused_events: usize,
 }
 
-/// The figures of a time in which one side is expected to write.
+/// The figures of a period in which only one side may write.
 pub(crate) struct Figures {
     pub(crate) title: String,
-    /// Writes by the other side.
+    /// Number of writes by the side that may not write.
     pub(crate) double_writes: usize,
     /// The longest time between two successive writes by any writer.
     pub(crate) longest_gap: Duration,
@@ -110,13 +109,12 @@ impl Log {
         same.map(|(at, _)| *at).collect()
     }
 
-    /// The last writer.
     pub(crate) fn last(&self) -> Option<&Writer> {
         self.writes.last().map(|(_, writer)| writer)
     }
 
-    /// The figures of a time in which `ours` is the side that may write. The gap starts with the last write before
-    /// `from` and ends at the latest at `to`.
+    /// The figures of the period from `from` to `to`, in which `ours` selects the side that may write. The first gap
+    /// starts at the last write before `from`.
     pub(crate) fn figures(&self, title: &str, ours: bool, from: Timestamp, to: Timestamp) -> Figures {
         let within: Vec<_> = self.writes.iter().filter(|(at, _)| *at >= from && *at <= to).collect();
         let before = self.writes.iter().rev().find(|(at, _)| *at < from).map_or(from, |(at, _)| *at);
@@ -135,7 +133,7 @@ impl Log {
         }
     }
 
-    /// Number of changes from one writing replica to another.
+    /// Counts the changes from one writing replica to another.
     pub(crate) fn changes_of_the_replica(&self, from: Timestamp) -> usize {
         let replicas: Vec<_> =
             self.writes.iter().filter(|(at, writer)| *at >= from && writer.is_ours()).collect();
@@ -176,8 +174,7 @@ struct Requests {
     reads: u32,
     writes: u32,
     refused: u32,
-    /// Writes with a stale resourceVersion, because Concertina wrote first, and patches of events that were refused
-    /// before.
+    /// Conflicts with writes of Concertina, and patches of events whose creation was refused.
     failed: u32,
 }
 
@@ -200,7 +197,7 @@ pub(crate) async fn refused_loop(stage: &Fixture) -> Outcome {
         world.hpa(&name, ("example.com/v1", "Widget", &name), spec).await?;
     }
     let load = async {
-        // Within the tolerance of two replicas.
+        // The load stays within the tolerance of two replicas.
         for step in 0_i64.. {
             world.external("queue", &[&(190 + step % 20).to_string()]);
             sleep(Duration::from_millis(700)).await;

@@ -1,6 +1,5 @@
-//! The parts that the tests of the handover share: the built-in controller, replicas behind a Service, and HPAs whose
-//! metrics change constantly. The Service in front of the webhook forwards each connection of the API server to one of
-//! the replicas.
+//! The shared parts of the handover tests: the built-in controller, replicas behind a Service, and HPAs whose metrics
+//! change constantly.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -17,8 +16,7 @@ use tokio::time::sleep;
 use super::log::first_write;
 use crate::controlplane::{self, ADMIN_TOKEN, free_port};
 use crate::election::now;
-use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::world::{APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, binary, cpu_utilization};
 
 pub(crate) const PERIOD: Duration = Duration::from_secs(2);
@@ -33,7 +31,7 @@ const LEASE_FLAGS: [&str; 3] = [
 /// The namespace of Concertina. The audit log covers its accounts.
 pub(crate) const HOME: &str = "replicas";
 pub(crate) const LABEL: &str = "concertina.dev/controller";
-/// The delay of a busy machine.
+/// The additional time that a busy machine may take.
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
 pub(crate) const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/concertina-handover";
@@ -108,7 +106,7 @@ impl Replica {
         format!("--from=http://127.0.0.1:{}", self.pages)
     }
 
-    /// The HPAs of a namespace on the page `/handover`, by `handover status`.
+    /// The output of `concertina handover status` for a namespace, read from this replica.
     pub(crate) async fn status(&self, stage: &Fixture, namespace: &str) -> Outcome<Value> {
         let mut command = Command::new(binary());
         let flags = ["--namespace", namespace, "--output=json", &self.address_flag()];
@@ -118,7 +116,7 @@ impl Replica {
         serde_json::from_str(&text).context(format!("{text}{}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// Waits until `count` HPAs of a namespace are in scope, and all have the state.
+    /// Waits until `count` HPAs of a namespace are in scope, and all are in the state `expected`.
     pub(crate) async fn all_are(
         &self,
         stage: &Fixture,
@@ -157,7 +155,7 @@ pub(crate) async fn built_in(stage: &Fixture) -> Outcome<Process> {
     stage.autoscaler_with(Autoscaler::BuiltIn, &[PERIOD_FLAG]).await
 }
 
-/// Deployments of two pods, each with an HPA.
+/// Creates Deployments of two pods, each with an HPA.
 pub(crate) async fn hpas(world: &World, names: &[&str]) -> Outcome {
     for name in names {
         world.cpu(name, 100);
@@ -168,7 +166,8 @@ pub(crate) async fn hpas(world: &World, names: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Changes the metrics constantly, within the tolerance of two replicas, so that every sync has a status to write.
+/// Changes the metrics constantly, so that every sync has a status to write. They stay within the tolerance of two
+/// replicas.
 pub(crate) async fn change_loads(world: &World, names: &[&str]) -> Failure {
     for step in 0_i64.. {
         for name in names {
@@ -192,14 +191,14 @@ pub(crate) async fn with_load<T>(
     }
 }
 
-/// Sets or removes the label of an HPA.
+/// Sets or removes the label of an HPA. Returns the time before the request.
 pub(crate) async fn label(world: &World, name: &str, value: Option<&str>) -> Outcome<Timestamp> {
     let at = now();
     world.api.merge(&world.hpas(name), &json!({"metadata": {"labels": {LABEL: value}}})).await?;
     Ok(at)
 }
 
-/// Labels an HPA and waits for Concertina's first write. Returns its time.
+/// Labels an HPA, and waits for the first write of Concertina. Returns the time of that write.
 pub(crate) async fn take(stage: &Fixture, world: &World, name: &str) -> Outcome<Timestamp> {
     let labelled = label(world, name, Some("concertina")).await?;
     let first = first_write(stage, true, (&world.namespace, name), labelled).await?;
@@ -216,7 +215,7 @@ pub(crate) async fn create_namespace(stage: &Fixture, name: &str) -> Outcome {
     stage.plane.admin.create("/api/v1/namespaces", &body).await.map(drop)
 }
 
-/// The objects of a file of a guard in `deploy/kustomize/components`.
+/// Reads the objects of a guard from a file of `deploy/kustomize/components`.
 pub(crate) fn shipped(file: &str) -> Outcome<Vec<Value>> {
     let path = format!("{}/deploy/kustomize/components/guard-{file}", env!("CARGO_MANIFEST_DIR"));
     Ok(serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?)
@@ -231,6 +230,7 @@ pub(crate) fn path_of(object: &Value) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{resource}")
 }
 
+/// Forwards each connection of the API server to the webhook of one of the replicas.
 pub(crate) struct Service {
     pub(crate) port: u16,
     endpoints: Arc<Mutex<Vec<u16>>>,

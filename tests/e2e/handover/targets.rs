@@ -14,13 +14,12 @@ use super::rig::{
 };
 use crate::audit::AUTOSCALER;
 use crate::election::now;
-use crate::outcome::{Context as _, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::extensions::define;
+use crate::outcome::{Context as _, Outcome, Process, ensure, eventually};
 use crate::rest::Rest;
-use crate::widgets::define;
 use crate::world::{Autoscaler, Fixture, SOON, World, binary, cpu_utilization, external};
 
-/// The default Lease: many HPAs keep the API server busy.
+/// The flags of the default Lease, because many HPAs keep the API server busy.
 const DEFAULT_LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=15s",
     "--leader-elect-renew-deadline=10s",
@@ -51,7 +50,7 @@ fn tail(process: &Process) -> String {
     process.tail(20)
 }
 
-/// Only discovery shows that the plural is `geese`.
+/// Hands over an HPA of a kind whose plural, `geese`, only discovery shows.
 async fn irregular_plural(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "plural", Autoscaler::Concertina).await?;
     let geese = "/apis/example.com/v1/namespaces/plural/geese";
@@ -86,7 +85,7 @@ async fn irregular_plural(stage: &Fixture) -> Outcome {
     ensure(theirs.is_empty() && ours.len() >= 4, || format!("ours {ours:?}, theirs {theirs:?}"))
 }
 
-/// The guard covers the new target at once, and stops covering the previous target.
+/// Changes the target of an HPA. The guard covers the new target at once.
 async fn changed_target(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "changed", Autoscaler::Concertina).await?;
     hpas(&world, &["web"]).await?;
@@ -110,7 +109,7 @@ async fn changed_target(stage: &Fixture) -> Outcome {
     with_load(&world, &["web"], run).await
 }
 
-/// Neither HPA may scale, and each status has its own writer.
+/// Hands over one of two HPAs with the same target. Neither HPA scales, and each status has its own writer.
 async fn two_hpas_on_one_target(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "twins", Autoscaler::Concertina).await?;
     hpas(&world, &["web"]).await?;
@@ -136,7 +135,7 @@ async fn two_hpas_on_one_target(stage: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// The label of the namespace puts its HPAs in scope, except for the excluded one.
+/// Labels a namespace, which puts its HPAs in scope, except for an HPA with the label `built-in`.
 async fn namespace_with_an_exclusion(stage: &Fixture) -> Outcome {
     const NAMES: [&str; 2] = ["web", "kept"];
     let world = World::make(stage, "namespace", Autoscaler::Concertina).await?;
@@ -172,7 +171,7 @@ async fn namespace_with_an_exclusion(stage: &Fixture) -> Outcome {
     with_load(&world, &NAMES, run).await
 }
 
-/// The script of the example runs on an existing cluster.
+/// Runs the script of the example on an existing cluster.
 async fn script(stage: &Fixture, replica: &Replica) -> Outcome {
     const NAMES: [&str; 2] = ["web", "api"];
     let world = World::make(stage, "shop", Autoscaler::Concertina).await?;
@@ -199,7 +198,7 @@ async fn script(stage: &Fixture, replica: &Replica) -> Outcome {
     with_load(&world, &NAMES, run).await
 }
 
-/// The labels of many HPAs change at once, twice. Their target does not exist, so each sync sends an event.
+/// Changes the labels of many HPAs at once, twice. Their targets do not exist, so each sync sends an event.
 async fn many_labels(stage: &Fixture, replica: &Replica) -> Outcome {
     let world = World::make(stage, "many", Autoscaler::Concertina).await?;
     let names: Vec<_> = (0..MANY).map(|index| format!("hpa-{index:03}")).collect();
@@ -252,7 +251,7 @@ async fn flip(api: &Rest, world: &World, names: &[String], value: Option<&str>) 
     Ok(())
 }
 
-/// Successful and refused writes of events in the namespace `many` by a user, after a time.
+/// Counts the successful and the refused writes of events in the namespace `many` by a user, after a time.
 fn event_writes(stage: &Fixture, user: &str, after: jiff::Timestamp) -> Outcome<(usize, usize)> {
     let (mut written, mut refused) = (0, 0);
     for entry in stage.plane.audit_log()?.lines() {

@@ -1,5 +1,5 @@
-//! A second metrics adapter with an API group of its own, next to the default one. cpu from the kubelet of
-//! a pod's node: a page over HTTPS, without a metrics API.
+//! Metrics that do not come from the default APIs: a second metrics adapter with its own API group, and the cpu usage
+//! on the page of a kubelet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 
 use super::{WITHHELD, hpa, policy};
 use crate::adapter::{Adapter, Received};
-use crate::aggregation;
 use crate::election::now;
-use crate::kubelet::{NODE, NODE_ADDRESS};
-use crate::metrics::{external_values, not_found};
+use crate::extensions;
+use crate::metrics::{NODE, NODE_ADDRESS, external_values, not_found};
 use crate::outcome::{Outcome, ensure, eventually};
-use crate::reaction::own_address;
+use crate::reaction_sources::own_address;
 use crate::world::{Autoscaler, Fixture, SOON, World};
 
 /// The group that the file of metric sources lists.
@@ -42,7 +41,7 @@ fn answer(received: &Received) -> (u16, &'static str, String) {
     (200, "application/json", body.to_string())
 }
 
-/// The same metric comes from the default adapter, from the group, and again from the default one.
+/// Reads the same metric from the default adapter, then from the group, and again from the default adapter.
 pub(super) async fn second_adapter(world: &World) -> Outcome {
     let web = world.deployments("web");
     hpa(world, "web", 60).await?;
@@ -58,15 +57,15 @@ pub(super) async fn second_adapter(world: &World) -> Outcome {
     .await?;
     world.replicas_stay(&web, 6, WITHHELD).await?;
     let adapter = Adapter::start(answer).await?;
-    aggregation::name_as(&world.api, SERVICE, adapter.port).await?;
-    aggregation::register_at(&world.api, (SERVICE, adapter.port), GROUP, VERSION).await?;
-    aggregation::available(&world.api, GROUP, VERSION).await?;
+    extensions::name_as(&world.api, SERVICE, adapter.port).await?;
+    extensions::register_at(&world.api, (SERVICE, adapter.port), GROUP, VERSION).await?;
+    extensions::available(&world.api, GROUP, VERSION).await?;
     world.replicas_become(&web, 4).await?;
     world.replicas_stay(&web, 4, Duration::from_secs(2)).await?;
     refused(world).await?;
     policy(world, "source", &json!({})).await?;
     world.replicas_become(&web, 6).await?;
-    aggregation::unregister(&world.api, GROUP, VERSION).await
+    extensions::unregister(&world.api, GROUP, VERSION).await
 }
 
 /// The definitions refuse a default group, and two sources of one metric.
@@ -90,7 +89,7 @@ async fn refused(world: &World) -> Outcome {
     Ok(())
 }
 
-/// With the metrics API, the HPA would have one replica. With the kubelet, it has four.
+/// Reads cpu from the kubelet, which leads to four replicas. The usage in the metrics API would lead to one replica.
 pub(crate) async fn is_followed(stage: &Fixture) -> Outcome {
     let address = own_address().await?;
     let (others, started) = (Arc::new(AtomicUsize::new(0)), now().as_second() - 1000);
@@ -100,7 +99,7 @@ pub(crate) async fn is_followed(stage: &Fixture) -> Outcome {
             counted.fetch_add(1, Ordering::Relaxed);
         }
         let labels = "{container=\"app\",namespace=\"direct\",pod=\"web\"}";
-        // 40 millicores, measured each second.
+        // In hundredths of a second, for a usage of 40 millicores.
         let at = now().as_second();
         let used = (at - started) * 4;
         let page = format!(

@@ -8,11 +8,10 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{ANNOTATION, GROUP, WITHHELD, active, at, cluster_policy, hpa, policy};
-use crate::conditions::conditions;
 use crate::election::now;
 use crate::metrics::{Fault, Load};
 use crate::outcome::{Outcome, ensure, eventually};
-use crate::rest::media;
+use crate::rest::{conditions, media};
 use crate::world::{APP, Container, SOON, World, cpu_utilization, external};
 
 pub(super) async fn modes(world: &World) -> Outcome {
@@ -42,12 +41,12 @@ pub(super) async fn modes(world: &World) -> Outcome {
 
 pub(super) async fn until(world: &World) -> Outcome {
     let web = world.deployments("web");
-    // A period that is longer than the test: only the end of the mode can start the sync that scales.
+    // The sync period is longer than the test, so only the end of the mode can start the sync that scales.
     let spec = json!({"mode": "Paused", "until": at(12), "syncPeriodSeconds": 3600});
     policy(world, "pause", &spec).await?;
     hpa(world, "web", 60).await?;
     active(world, "web", "Paused").await?;
-    // The first step of the scale-up. The next sync is in an hour.
+    // One sync at most doubles the count. The next sync is in an hour.
     world.replicas_become(&web, 4).await?;
     world.replicas_stay(&web, 4, WITHHELD).await
 }
@@ -64,7 +63,7 @@ pub(super) async fn schedules(world: &World) -> Outcome {
     };
     annotate(world, "sale", &once("sale", 15, "minReplicas: 5")).await?;
     annotate(world, "capped", &once("capped", 15, "maxReplicas: 3")).await?;
-    // A time zone in which it is about noon, whenever the test runs.
+    // In this time zone, it is about noon whenever the test runs.
     let hour = i32::from(now().to_zoned(TimeZone::UTC).hour());
     let recurring = format!(
         "schedules: [{{name: office, timeZone: Etc/GMT{:+}, start: 0 8 * * *, end: 0 19 * * *, minReplicas: 4}}]",
@@ -87,9 +86,9 @@ pub(super) async fn settings(world: &World) -> Outcome {
     }
     annotate(world, "rare", "syncPeriodSeconds: 3600").await?;
     annotate(world, "tolerant", "tolerance: 1.5").await?;
-    // A window that is longer than the test.
+    // The window is longer than the test.
     annotate(world, "late", "downscaleStabilizationSeconds: 3600").await?;
-    // The sync for a change may be up to 8 s late if the HPA has changed before.
+    // The sync after a change of the HPA may be up to 8 s late if the HPA has changed shortly before.
     world.replicas_stay(&rare, 2, Duration::from_secs(9)).await?;
     world.external("rare", &["60"]);
     world.external("tolerant", &["40"]);
@@ -107,8 +106,8 @@ pub(super) async fn settings(world: &World) -> Outcome {
     world.replicas_become(&world.deployments("late"), 2).await
 }
 
-/// Pods that started a minute ago and have just become unready. A longer period in the policy excludes them. A period
-/// of 1 s includes them.
+/// The pods started a minute ago and have just become unready. With a period of an hour, the policy excludes them. With
+/// a period of 1 s, it includes them.
 pub(super) async fn starting_pods(world: &World) -> Outcome {
     let unready = json!({"status": {
         "startTime": at(-60),

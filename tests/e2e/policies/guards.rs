@@ -1,4 +1,4 @@
-//! Guards, with pods and rollouts as the controllers of Kubernetes make them.
+//! Guards of scaling policies: pending pods, owned pods, rollouts, zero metrics and steps.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(super) async fn pending_pods(world: &World) -> Outcome {
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
     active(world, "web", "PendingPods").await?;
     world.replicas_stay(&web, 2, WITHHELD).await?;
-    // A pod that is not marked as unschedulable does not count.
+    // With `unschedulableOnly`, the guard ignores the pod until it is marked as unschedulable.
     let unschedulable = json!({"guards": {"pendingPods": {"maximum": 0, "unschedulableOnly": true}}});
     policy(world, "guard", &unschedulable).await?;
     world.replicas_become(&web, 6).await?;
@@ -144,8 +144,8 @@ pub(super) async fn rollouts(world: &World) -> Outcome {
         world.replicas_stay(path, 2, WITHHELD / 2).await?;
     }
     world.api.merge(&format!("{rollout}/status"), &status(2)).await?;
-    world.api.merge(&web, &template(Some(crate::kubelet::NODE))).await?;
-    world.api.merge(&store, &template(Some(crate::kubelet::NODE))).await?;
+    world.api.merge(&web, &template(Some(crate::metrics::NODE))).await?;
+    world.api.merge(&store, &template(Some(crate::metrics::NODE))).await?;
     // The controller of StatefulSets replaces no pod that is not ready (a known limit of its rolling update).
     let pods = format!("/api/v1/namespaces/{}/pods", world.namespace);
     world.api.delete_now(&format!("{pods}/store-1")).await?;

@@ -7,7 +7,7 @@
 )]
 #![allow(missing_debug_implementations, reason = "tests do not need Debug")]
 
-#[path = "../../../../tests/e2e/aggregation.rs"]
+#[path = "../../../../tests/e2e/extensions.rs"]
 pub(super) mod aggregation;
 #[path = "../../../../tests/e2e/audit.rs"]
 mod audit;
@@ -15,8 +15,6 @@ mod audit;
 pub(super) mod controlplane;
 #[path = "../../../../tests/e2e/outcome.rs"]
 mod outcome;
-#[path = "../../../../tests/e2e/process.rs"]
-mod process;
 #[path = "../../../../tests/e2e/rest.rs"]
 mod rest;
 

@@ -1,5 +1,5 @@
-//! The load of each HPA over time (one unit, and one more with each step), the metrics pages of the pods,
-//! which all have the address of this machine, and the real Prometheus, which scrapes them every 5 s.
+//! The sources of the reaction test: the load of each HPA over time, and the programs that publish it. These are the
+//! metrics pages of the pods, the real Prometheus, which scrapes the pages every 5 s, a kubelet, and metrics-server.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -17,12 +17,13 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
 
+use crate::adapter::Adapter;
 use crate::controlplane::free_port;
 use crate::election::now;
-use crate::outcome::{Context as _, Outcome};
-use crate::process::Process;
-use crate::world::Fixture;
+use crate::outcome::{Context as _, Outcome, Process};
+use crate::world::{Fixture, World};
 
 pub(crate) struct Pages {
     pub(crate) address: SocketAddr,
@@ -31,7 +32,7 @@ pub(crate) struct Pages {
 }
 
 /// The path of the page with the loads of all pods, for Prometheus.
-pub(crate) const ALL: &str = "/metrics/all";
+const ALL: &str = "/metrics/all";
 
 /// The path of the page of an HPA's pod.
 pub(crate) fn path(index: usize) -> String {
@@ -40,7 +41,7 @@ pub(crate) fn path(index: usize) -> String {
 
 /// The address of this machine in a network. Concertina requests no page at a loopback address.
 pub(crate) async fn own_address() -> Outcome<IpAddr> {
-    // A UDP socket that is connected to a network has the address of this machine there, and sends nothing.
+    // Connecting a UDP socket sends nothing, and gives the socket the address of this machine in that network.
     let socket = UdpSocket::bind(("0.0.0.0", 0)).await?;
     socket.connect(("198.51.100.1", 9)).await.context("this machine needs a route to other networks")?;
     Ok(socket.local_addr()?.ip())
@@ -148,7 +149,7 @@ pub(crate) fn name(index: usize) -> String {
 }
 
 impl Load {
-    /// The first step comes after this time.
+    /// The load whose first step comes after `time`.
     pub(crate) fn starting_in(time: Duration) -> Self {
         Self { start: now() + time }
     }
@@ -156,7 +157,7 @@ impl Load {
     /// The time of a step of an HPA. The steps of the HPAs are spread over the time between two steps.
     pub(crate) fn time_of(self, index: usize, step: usize) -> Timestamp {
         let seconds = i64::try_from(index + 60 * step).unwrap_or(i64::MAX);
-        // Add fractions of a second, because scrapes occur at a fixed offset within the second.
+        // Scrapes occur at a fixed offset within the second. Fractions vary the offset of the steps.
         let millis = i64::try_from((index * 370 + step * 210) % 1000).unwrap_or_default();
         self.start + SignedDuration::from_secs(seconds) + SignedDuration::from_millis(millis)
     }
@@ -166,4 +167,111 @@ impl Load {
         let steps = (0..STEPS).filter(|&step| self.time_of(index, step) <= at).count();
         1 + i64::try_from(steps).unwrap_or(i64::MAX)
     }
+}
+
+/// The kubelet of the node of all pods, with its default interval. It serves HTTPS at the address of this machine.
+///
+/// A counter grows in line with the numbers of [`Chain`]: by the load at the time of a measurement, for the whole
+/// interval before the measurement.
+pub(crate) struct Node {
+    load: Arc<Mutex<Option<Load>>>,
+    server: Adapter,
+}
+
+impl Node {
+    /// Serves the usage of the pods of a namespace, with one unit of load.
+    pub(crate) async fn start(address: IpAddr, namespace: &'static str) -> Outcome<Self> {
+        let load = Arc::<Mutex<Option<Load>>>::default();
+        let (shown, started) = (Arc::clone(&load), now() - SignedDuration::from_hours(1));
+        let server = Adapter::start_at(address, move |received| {
+            if received.path != "/metrics/resource" {
+                return (404, "text/plain", String::new());
+            }
+            (200, "text/plain; version=0.0.4", usage(*shown.lock(), started, namespace))
+        });
+        Ok(Self { load, server: server.await? })
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.server.port
+    }
+
+    /// Sets the load to show from now on.
+    pub(crate) fn show(&self, load: Load) {
+        *self.load.lock() = Some(load);
+    }
+}
+
+fn usage(load: Option<Load>, started: Timestamp, namespace: &str) -> String {
+    let (at, mut text) = (now(), String::new());
+    for index in 0..HPAS {
+        let last = measured(index, at);
+        let mut intervals = (last.as_second() - started.as_second()) / KUBELET_SECONDS;
+        let mut time = last;
+        while let Some(load) = load
+            && time >= load.time_of(0, 0)
+        {
+            intervals += load.units(index, time) - 1;
+            time -= SignedDuration::from_secs(KUBELET_SECONDS);
+        }
+        // Hundredths of a second of cpu.
+        let used = intervals * KUBELET_SECONDS * MILLICORES / 10;
+        let labels = format!("{{container=\"app\",namespace=\"{namespace}\",pod=\"{}\"}}", name(index));
+        let millis = last.as_second() * 1000;
+        let _ = writeln!(
+            text,
+            "container_cpu_usage_seconds_total{labels} {}.{:02} {millis}\n\
+             container_memory_working_set_bytes{labels} 67108864 {millis}\n\
+             container_start_time_seconds{labels} {}",
+            used / 100,
+            used % 100,
+            started.as_second()
+        );
+    }
+    text
+}
+
+/// The cpu usage of one unit of load.
+pub(crate) const MILLICORES: i64 = 10;
+const KUBELET_SECONDS: i64 = 10;
+const METRICS_SERVER: Duration = Duration::from_secs(15);
+
+/// kubelet and metrics-server with their default intervals: a kubelet measures a pod every 10 s, and metrics-server
+/// reads all kubelets every 15 s. Publishes numbers until it is dropped.
+///
+/// A number is the load at the time of the measurement. In a real cluster, cpu is computed from two readings of a
+/// counter, so a full step appears later.
+pub(crate) struct Chain(JoinHandle<()>);
+
+impl Chain {
+    pub(crate) fn start(load: Load, worlds: Vec<World>) -> Self {
+        Self(tokio::spawn(async move {
+            let mut scrapes = interval(METRICS_SERVER);
+            scrapes.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            loop {
+                scrapes.tick().await;
+                let at = now();
+                for index in 0..HPAS {
+                    let units = load.units(index, measured(index, at));
+                    for world in &worlds {
+                        world.cpu(&name(index), units * MILLICORES);
+                    }
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The time of the last measurement of a pod. The kubelets of a cluster do not measure at the same time.
+fn measured(index: usize, at: Timestamp) -> Timestamp {
+    let phase = i64::try_from(index).unwrap_or_default() * 7;
+    let (seconds, part) = (at.as_second(), at.subsec_nanosecond());
+    let age = (seconds + phase).rem_euclid(KUBELET_SECONDS);
+    at - SignedDuration::new(age, part)
 }

@@ -1,5 +1,5 @@
-//! `concertina why` reads the leader's record through the real API server and the kubelet's own
-//! streaming code, with the rights of an ordinary user.
+//! Commands that show the state of the leader to an ordinary user. `concertina why` reads the leader's record through
+//! the real API server and the kubelet's own streaming code. `concertina console` shows each change of the leader.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,9 +7,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::controlplane::{Keys, free_port};
-use crate::election::LEASE;
-use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::process::Process;
+use crate::election::{self, CRASH, LEASE, Replicas};
+use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
+use crate::rest::Rest;
+use crate::why::bind;
 use crate::world::{APP, Autoscaler, Fixture, SOON, World, binary, cpu_utilization};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -17,7 +18,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/r
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings";
 const POD: &str = "concertina-test";
 
-/// Flags of the controller. Only the record shows the stabilization and the tolerance.
+/// Flags of the controller. `why` can read the stabilization and the tolerance only from the record.
 const FLAGS: &[&str] = &[
     "--leader-elect=true",
     "--takeover=off",
@@ -66,7 +67,7 @@ pub(crate) async fn reads_the_leaders_record(stage: &Fixture) -> Outcome {
     let flags = answer["flags"].to_string();
     ensure(flags.contains(r#""origin":"record","value":"0.05""#), || format!("unexpected flags {flags}"))?;
 
-    // The reason names each missing right. The rest of the answer is still complete.
+    // The answer names each missing right, and is complete otherwise.
     for (number, missing) in [
         "get leases.coordination.k8s.io",
         "get pods",
@@ -90,7 +91,7 @@ pub(crate) async fn reads_the_leaders_record(stage: &Fixture) -> Outcome {
         stage.plane.admin.merge(&role, &json!({"rules": fewer})).await?;
         let expected = format!("you may not {missing} in namespace kube-system");
         eventually(SOON, &format!("why reports {expected:?}"), async || {
-            // Without the flag, the Lease of the default namespace would be missing, too.
+            // Without the flag, `why` also reads the Lease of the default installation, which is missing.
             let answer = why(&user, &["--leader=kube-system/concertina"])?;
             ensure(answer["current"] == 4, || answer.to_string())?;
             let reason = &answer["source"]["noRecord"];
@@ -132,7 +133,7 @@ fn user_rights() -> Value {
     ])
 }
 
-/// A user with read access to one namespace and its metrics, and with access to the controller.
+/// Creates a user with read access to one namespace and its metrics, and to the record of the controller.
 async fn user(stage: &Fixture) -> Outcome<PathBuf> {
     let admin = &stage.plane.admin;
     let kubeconfig = stage.plane.service_account("default", "tenant").await?;
@@ -170,8 +171,8 @@ pub(crate) async fn grant(
     admin.create(BINDINGS, &binding).await.map(drop)
 }
 
-/// A pod on the host network of the node that the process reports as its own, and the kubelet of that
-/// node.
+/// Creates a pod of the controller, on the host network of the node in the holder identity of the Lease. Also starts the
+/// kubelet of that node.
 async fn pod(stage: &Fixture, port: u16, autoscaler: &mut Process) -> Outcome<Process> {
     let admin = &stage.plane.admin;
     let holder = eventually(SOON, "the controller holds the Lease", async || {
@@ -231,4 +232,108 @@ fn why(kubeconfig: &Path, arguments: &[&str]) -> Outcome<Value> {
     let output = command.output().context("failed to run concertina why")?;
     let (text, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     serde_json::from_str(&text).map_err(|error| Failure(format!("{error}\n{text}\n{stderr}")))
+}
+
+const NAMESPACE: &str = "console";
+/// The account that runs `concertina console`.
+const OPERATOR: &str = "operator";
+
+pub(crate) async fn shows_changes_of_the_leader(stage: &Fixture) -> Outcome {
+    let world = World::make(stage, NAMESPACE, Autoscaler::Concertina).await?;
+    world.deployment("web", 1, APP).await?;
+    world.cpu("web", 100);
+    let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
+    world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
+    election::grant(stage).await?;
+    let mut replicas = Replicas::default();
+    replicas.start_with(stage, "a", &[]).await?;
+    let first = holder_other_than(stage, "").await.context(replicas.tails())?;
+
+    let (process, page) = start_console(stage).await?;
+    // Without the right to read the Lease, the page names that right and shows everything else.
+    let shown = page.get("/controller").await?;
+    let names_right = shown["missing"].to_string().contains("leases.coordination.k8s.io");
+    let is_partial = names_right && shown["lease"].is_null();
+    ensure(is_partial, || format!("without the right to read the Lease: {shown}"))?;
+    let marks = marks(&page).await?;
+    ensure(marks.is_empty(), || format!("without the right to read the Lease: {marks:?}"))?;
+
+    let rules = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+        "resourceNames": ["concertina"], "verbs": ["get"]}]);
+    grant(stage, "lease-reader", OPERATOR, "default", &rules).await?;
+    shows(&page, &[&first]).await.context(process.tail(20))?;
+
+    replicas.start_with(stage, "b", &[]).await?;
+    replicas.get("a")?.signal("TERM")?;
+    let second = holder_other_than(stage, &first).await.context(replicas.tails())?;
+    shows(&page, &[&first, &second]).await.context(process.tail(20))?;
+
+    replicas.start_with(stage, "a", &[]).await?;
+    replicas.get("b")?.signal("KILL")?;
+    let third = holder_other_than(stage, &second).await.context(replicas.tails())?;
+    shows(&page, &[&first, &second, &third]).await.context(process.tail(20))?;
+    world.close().await
+}
+
+/// Waits until the Lease has a holder other than `former`. Returns it.
+async fn holder_other_than(stage: &Fixture, former: &str) -> Outcome<String> {
+    eventually(CRASH, "the Lease has another holder", async || {
+        let lease = stage.plane.admin.get(LEASE).await?;
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        ensure(!holder.is_empty() && holder != former, || lease["spec"].to_string())?;
+        Ok(holder.to_owned())
+    })
+    .await
+}
+
+/// Waits until the page shows `leaders`, oldest first. The state of the controller names the last leader, and the
+/// timeline of the HPA has a mark for each leader.
+async fn shows(page: &Rest, leaders: &[&str]) -> Outcome {
+    eventually(SOON, &format!("the page shows the leaders {leaders:?}"), async || {
+        let state = page.get("/controller").await?;
+        let holder = &state["lease"]["holder"];
+        ensure(leaders.last().is_some_and(|last| *holder == *last), || format!("{holder} leads"))?;
+        let marks = marks(page).await?;
+        let expected: Vec<_> =
+            leaders.iter().map(|leader| format!("leader change: {leader} leads")).collect();
+        ensure(marks == expected, || format!("the timeline shows {marks:?}"))
+    })
+    .await
+}
+
+/// The changes of the leader on the timeline of the HPA.
+async fn marks(page: &Rest) -> Outcome<Vec<String>> {
+    let document = page.get(&format!("/hpas/{NAMESPACE}/web")).await?;
+    let data = document.pointer("/timeline/data").ok_or("the page of the HPA has no timeline")?;
+    let mut texts = Vec::new();
+    collect(data, &mut texts);
+    texts.retain(|text| text.starts_with("leader change"));
+    Ok(texts)
+}
+
+/// Collects all strings of a document.
+fn collect(value: &Value, texts: &mut Vec<String>) {
+    match value {
+        Value::String(text) => texts.push(text.clone()),
+        Value::Array(values) => values.iter().for_each(|value| collect(value, texts)),
+        Value::Object(fields) => fields.values().for_each(|value| collect(value, texts)),
+        _ => {}
+    }
+}
+
+/// Starts `concertina console` as a user with read access to HPAs. Returns a client of its page.
+async fn start_console(stage: &Fixture) -> Outcome<(Process, Rest)> {
+    let kubeconfig = stage.plane.service_account("default", OPERATOR).await?;
+    bind(stage, OPERATOR, "system:aggregate-to-view").await?;
+    let mut command = Command::new(binary());
+    command.args(["console", "--browser=off", "--kubeconfig"]).arg(kubeconfig).env_remove("HTTP_PROXY");
+    let process = Process::start("console", command, stage.plane.folder())?;
+    process.wait_for_log("http://127.0.0.1:", SOON).await?;
+    let output = process.tail(20);
+    let url = output.lines().map(str::trim).find(|line| line.starts_with("http://127.0.0.1:"));
+    let url = url.ok_or_else(|| Failure(output.clone()))?;
+    let page = Rest::new(url.trim_end_matches('/'), "")?;
+    eventually(SOON, "the page has the HPA", async || page.get(&format!("/hpas/{NAMESPACE}/web")).await)
+        .await?;
+    Ok((process, page))
 }

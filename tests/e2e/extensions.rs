@@ -1,4 +1,5 @@
-//! Registers APIs that the API server proxies to a server on loopback.
+//! Extends the API: registers APIs that the API server proxies to a server on loopback, and defines custom resources
+//! with a scale subresource.
 
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ pub(crate) async fn unregister(api: &Rest, group: &str, version: &str) -> Outcom
     api.delete(&format!("{API_SERVICES}/{version}.{group}")).await.map(drop)
 }
 
-/// Waits until the API server has probed the server of the API and lists the API in discovery.
+/// Waits until the API server has reached the server of the API and lists the API in discovery.
 pub(crate) async fn available(api: &Rest, group: &str, version: &str) -> Outcome {
     eventually(Duration::from_secs(30), &format!("{group} is available"), async || {
         let service = api.get(&format!("{API_SERVICES}/{version}.{group}")).await?;
@@ -69,6 +70,47 @@ pub(crate) async fn available(api: &Rest, group: &str, version: &str) -> Outcome
         let listed =
             groups["groups"].as_array().is_some_and(|all| all.iter().any(|entry| entry["name"] == group));
         if listed { Ok(()) } else { Err(Failure("not in discovery".to_owned())) }
+    })
+    .await
+}
+
+/// Defines `widgets.example.com` and waits until the API is served.
+pub(crate) async fn define_widgets(api: &Rest) -> Outcome {
+    define(api, "widgets", "widget", "Widget").await
+}
+
+/// Defines a kind of `example.com` with a scale subresource, and waits until the API is served.
+pub(crate) async fn define(api: &Rest, plural: &str, singular: &str, kind: &str) -> Outcome {
+    let definition = json!({
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {
+                "plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List"),
+            },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {
+                        "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+                        "status": {"type": "object", "properties": {
+                            "replicas": {"type": "integer"}, "selector": {"type": "string"},
+                        }},
+                    },
+                }},
+                "subresources": {"status": {}, "scale": {
+                    "specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas",
+                    "labelSelectorPath": ".status.selector",
+                }},
+            }],
+        },
+    });
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
+    eventually(Duration::from_secs(30), &format!("{plural} are served"), async || {
+        api.get(&format!("/apis/example.com/v1/{plural}")).await.map(drop)
     })
     .await
 }
