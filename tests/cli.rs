@@ -38,7 +38,7 @@ fn concertina(flags: &[&str]) -> Command {
     command
 }
 
-/// Runs the program, which must exit by itself. Returns exit code, standard output and standard error.
+/// Runs the program until it exits. Returns the exit code, the standard output and the standard error.
 fn ended(flags: &[&str]) -> (i32, String, String) {
     let mut child = concertina(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
@@ -64,14 +64,14 @@ fn reader_that_stops_early_is_no_failure() {
     }
 }
 
-/// The standard error of a run that exits with `code` and an empty standard output.
+/// Runs the program, which must exit with `code` and an empty standard output. Returns the standard error.
 fn refused(code: i32, flags: &[&str]) -> String {
     let (got, stdout, stderr) = ended(flags);
     assert_eq!((got, stdout.as_str()), (code, ""), "{flags:?}: {stderr}");
     stderr
 }
 
-/// A temporary folder of one test, removed at its end.
+/// The temporary folder of a test. Dropping it removes the folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -109,7 +109,7 @@ fn free_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// The running program. It is killed if a test ends without stopping it.
+/// The running program. Dropping it kills the program.
 struct Running {
     child: Child,
     health: SocketAddr,
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// Status code and body of a response of the health address.
+    /// Requests a path of the health address. Returns the status code and the body.
     fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.health, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).ok()?;
@@ -384,7 +384,7 @@ fn kube_controller_manager_defaults_start_without_warnings() {
         .map(|flag| (flag.name, flag.default.trim_matches(['[', ']'])))
         .filter(|(name, default)| !chosen.contains(name) && !default.is_empty())
         .map(|(name, default)| format!("--{name}={default}"))
-        // The flags name a free port, since parallel tests may hold the default port.
+        // The default port may be in use by a parallel test.
         .chain([format!("--kubeconfig={path}"), format!("--secure-port={}", free_port().port())])
         .collect();
     assert!(flags.len() > 80, "{}", flags.len());
@@ -396,7 +396,7 @@ fn kube_controller_manager_defaults_start_without_warnings() {
     assert!(warned.iter().all(|line| line.contains("--leader-elect")), "{warned:#?}");
 }
 
-/// A kubeconfig for a TLS server, with the authority's certificate in a file.
+/// Writes a kubeconfig for a TLS server, and the certificate of its authority. Returns the path of the kubeconfig.
 fn tls_kubeconfig(folder: &Folder, server: SocketAddr, authority: &str) -> String {
     let authority = folder.file("ca.crt", authority);
     let config = kubeconfig(&format!("https://{server}"), "here");

@@ -1,5 +1,5 @@
-//! The console in a real browser: the program serves the page, Chromium clicks through its views, and the
-//! cluster is embedded.
+//! The console in a real browser: the program serves the page of an embedded cluster, and Chromium clicks through its
+//! views.
 //!
 //! `cargo test --test console -- --ignored` runs the tests that need Chromium. `CHROMIUM` may set the path of Chromium.
 
@@ -11,10 +11,6 @@ mod browser;
 
 #[path = "console/controller.rs"]
 mod controller_page;
-#[path = "console/faults.rs"]
-mod faults;
-#[path = "console/measure.rs"]
-mod measure;
 #[path = "console/one_hpa.rs"]
 mod one_hpa;
 #[path = "console/process.rs"]
@@ -25,8 +21,6 @@ mod prometheus;
 mod questions;
 #[path = "console/record.rs"]
 mod record;
-#[path = "console/secure_port.rs"]
-mod secure_port;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,14 +56,11 @@ impl Drop for World {
 impl World {
     /// Starts the console of a cluster with the given HPAs.
     async fn start(name: &str, hpas: impl IntoIterator<Item = Value>) -> Self {
-        let cluster = Cluster::new(Arc::new(SystemClock));
-        for hpa in hpas {
-            cluster.put_raw(hpa);
-        }
+        let cluster = cluster_with(hpas);
         Self::over(name, cluster, &["--record=off"]).await
     }
 
-    /// Starts the console of a cluster with further flags.
+    /// Starts the console of an existing cluster with further flags.
     async fn over(name: &str, cluster: Cluster, flags: &[&str]) -> Self {
         let (server, kubeconfig, stop) = serve(name, &cluster).await;
         drop(server);
@@ -78,17 +69,15 @@ impl World {
         Self { cluster, url, kubeconfig, console, _stop: stop }
     }
 
-    /// Starts the console with further flags. The controller of the cluster serves the given documents by path.
+    /// Starts the console of a cluster with the given HPAs, and with further flags. A pod of a controller serves
+    /// `documents`, by path.
     async fn recorded(
         name: &str,
         hpas: impl IntoIterator<Item = Value>,
         documents: BTreeMap<String, Value>,
         flags: &[&str],
     ) -> Self {
-        let cluster = Cluster::new(Arc::new(SystemClock));
-        for hpa in hpas {
-            cluster.put_raw(hpa);
-        }
+        let cluster = cluster_with(hpas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("https://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
@@ -109,7 +98,15 @@ impl World {
     }
 }
 
-/// Serves a cluster over TCP. Returns its address, and a kubeconfig for it.
+fn cluster_with(hpas: impl IntoIterator<Item = Value>) -> Cluster {
+    let cluster = Cluster::new(Arc::new(SystemClock));
+    for hpa in hpas {
+        cluster.put_raw(hpa);
+    }
+    cluster
+}
+
+/// Serves a cluster over TCP until the guard is dropped. Returns the address, the path of a kubeconfig, and the guard.
 async fn serve(name: &str, cluster: &Cluster) -> (String, PathBuf, DropGuard) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
@@ -142,7 +139,7 @@ fn program(kubeconfig: &Path) -> Command {
     command
 }
 
-/// Reads the address of the page.
+/// Reads the address of the page from the output of the console.
 async fn url(console: &mut Child) -> String {
     let mut lines = BufReader::new(console.stdout.take().unwrap()).lines();
     loop {
@@ -152,6 +149,7 @@ async fn url(console: &mut Child) -> String {
         }
     }
 }
+
 /// Waits until an expression in the page is true, for at most 30 s.
 async fn wait(browser: &mut Browser, expression: &str) {
     let waiting = format!(
@@ -161,7 +159,7 @@ async fn wait(browser: &mut Browser, expression: &str) {
     assert_eq!(browser.evaluate(&waiting).await, true, "{expression}");
 }
 
-/// Fails on script errors, warnings, log entries, dialogs, and requests to any server but that of the page.
+/// Fails on script errors, warnings, log entries and dialogs, and on requests to other servers than that of the page.
 fn assert_quiet(browser: &Browser, world: &World) {
     for (method, parameters) in &browser.events {
         let is_bad = match method.as_str() {
@@ -280,7 +278,7 @@ async fn row_names_the_scaling_policy_that_has_an_effect() {
     assert_eq!(browser.evaluate(&reason("held")).await, format!("Paused: {paused}"));
     let office = browser.evaluate(&reason("office")).await;
     assert!(office.as_str().unwrap().starts_with(&format!("policy: {floor}\n")), "{office}");
-    // The search reads the text of a policy, too.
+    // The search covers the text of a policy as well.
     browser.visit("about:blank").await;
     browser.visit(&format!("{}#q=minReplicas", world.url)).await;
     wait(&mut browser, "document.querySelectorAll('.rows .row').length === 1").await;
@@ -463,7 +461,7 @@ async fn axe_finds_nothing_in_any_view() {
                 _ => "main > section",
             };
             wait(&mut browser, &format!("document.querySelector({shown:?}) !== null")).await;
-            // Also check with all details open and a time selected in the timeline.
+            // Open all details, and select a time in the timeline.
             browser
                 .evaluate(
                     "for (const it of document.querySelectorAll('details')) it.open = true; \

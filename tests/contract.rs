@@ -1,12 +1,11 @@
-//! The API server contract: the requests of an autoscaler, of kubectl and of the tests, with the
-//! expected responses, as data for every server that implements the API.
+//! The contract of the API server: the requests of an autoscaler, of kubectl and of the tests, with the expected
+//! responses.
 //!
-//! Against the real kube-apiserver, the suite proves the list of requests. Against the embedded API
-//! server, it proves that server. [`run_suite`] needs a URL and the token of a user with full access, on
+//! A run against the real kube-apiserver proves the expectations. A run against the embedded API server proves that
+//! server. [`run_suite`] needs a URL and the token of a user with full access, on
 //! a server that serves `widgets.example.com/v1` (see `e2e/extensions.rs`) and runs no controllers.
 //!
-//! `CONCERTINA_CONTRACT_SHOW=text` prints the responses of the sections with a name that contains the
-//! text, for work on the list.
+//! `CONCERTINA_CONTRACT_SHOW=text` prints the responses in the sections with a name that contains the text.
 
 #![allow(
     clippy::indexing_slicing,
@@ -20,8 +19,6 @@ mod audit;
 mod controlplane;
 #[path = "contract/discovery.rs"]
 mod discovery;
-#[path = "contract/events.rs"]
-mod events;
 #[path = "e2e/extensions.rs"]
 mod extensions;
 #[path = "contract/hpas.rs"]
@@ -30,8 +27,6 @@ mod hpas;
 mod lists;
 #[path = "e2e/outcome.rs"]
 mod outcome;
-#[path = "contract/patches.rs"]
-mod patches;
 #[path = "e2e/rest.rs"]
 mod rest;
 #[path = "contract/scales.rs"]
@@ -86,15 +81,17 @@ pub(crate) struct Section {
 }
 
 fn sections() -> Vec<Section> {
-    let mut all = Vec::new();
-    all.extend(discovery::sections());
-    all.extend(hpas::sections());
-    all.extend(scales::sections());
-    all.extend(lists::sections());
-    all.extend(patches::sections());
-    all.extend(lists::table_sections());
-    all.extend(events::sections());
-    all
+    [
+        discovery::sections(),
+        hpas::sections(),
+        scales::sections(),
+        lists::sections(),
+        scales::patch_sections(),
+        lists::table_sections(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Runs all sections against a server. The failure names every unexpected response.

@@ -1,5 +1,5 @@
-//! The contents of `deploy/`: kustomize and Helm render the same objects, a real API server accepts
-//! them, and the alerts, the dashboard and the runbook name existing metrics.
+//! The contents of `deploy/`: kustomize and Helm render the same objects, and a real API server accepts the objects. The
+//! alerts, the dashboard and the runbook name existing metrics.
 //!
 //! `cargo test --test deploy -- --ignored` runs the tests that need tools: `kubectl` on the PATH, `HELM`
 //! (tests/helm/build.sh), `PROMTOOL` (tests/prometheus/build.sh promtool) and `KUBEBUILDER_ASSETS`
@@ -37,10 +37,7 @@ mod rest;
 #[path = "deploy/roles.rs"]
 mod roles;
 
-#[path = "deploy/values.rs"]
-mod values;
-
-/// The metrics API of the guides, in the form that `adapter` expects.
+/// The metrics API of the guides, for `adapter`.
 mod metrics {
     pub(crate) const APIS: [(&str, &str, &str, &str); 1] =
         [("custom.metrics.k8s.io", "v1beta1", "pods/requests_per_second", "MetricValueList")];
@@ -76,8 +73,8 @@ fn kustomize_and_helm_render_the_same_objects() {
     );
     let mut all = kustomize("base");
     all.extend(monitoring);
-    // The ServiceMonitor of the folder selects every installation in its namespace. The one of the chart selects only
-    // its own release.
+    // The ServiceMonitor of the folder selects every installation in its namespace. The ServiceMonitor of the chart
+    // selects only its own release.
     for (key, object) in chart.iter_mut().filter(|(key, _)| key.kind == "ServiceMonitor") {
         let labels = object["spec"]["selector"]["matchLabels"].as_object_mut().unwrap();
         assert_eq!(labels.remove("app.kubernetes.io/instance"), Some("concertina".into()), "{key}");

@@ -1,4 +1,4 @@
-//! Checks that every path in the documents exists, and every test that SECURITY.md names.
+//! Checks the references in the documents: paths, links, and the names of tests in SECURITY.md.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The code spans of a document that name a path in the repository, without placeholders and patterns.
+/// The code spans of a document that name a path in the repository. Placeholders and patterns are omitted.
 fn named_paths(text: &str) -> BTreeSet<&str> {
     let spans = text.split('`').skip(1).step_by(2);
     spans

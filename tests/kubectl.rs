@@ -1,6 +1,6 @@
-//! The installed `kubectl` against the embedded cluster over TCP.
+//! Runs the installed `kubectl` against the embedded cluster over TCP.
 //!
-//! Run with `cargo test --test kubectl -- --ignored`. Needs `kubectl` on the PATH
+//! `cargo test --test kubectl -- --ignored` runs the tests, which need `kubectl` on the PATH
 //! (<https://kubernetes.io/docs/tasks/tools/#kubectl>).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -81,12 +81,12 @@ impl ServedCluster {
 impl Drop for ServedCluster {
     fn drop(&mut self) {
         self.stop.cancel();
-        // The folder is a temporary one, so a leftover does no harm.
+        // The system removes temporary folders that remain.
         let _ = std::fs::remove_dir_all(&self.home);
     }
 }
 
-/// The cells of each line, independent of column widths.
+/// The cells of each line. At least two spaces separate two cells.
 fn rows(output: &str) -> Vec<Vec<&str>> {
     output
         .lines()

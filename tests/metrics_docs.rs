@@ -1,5 +1,5 @@
-//! Checks that `docs/reference/metrics.md` equals the declarations of the metrics, in both directions, and that all
-//! files of `docs` and `deploy` name only declared metrics.
+//! Checks that `docs/reference/metrics.md` equals the declarations of the metrics, and that all files of `docs` and
+//! `deploy` name only declared metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use controller::telemetry::declarations::GROUPS;
 
 const DOCS: &str = include_str!("../docs/reference/metrics.md");
 
-/// A row of a table: its heading, and its cells without the column `watch for`.
+/// A row of a table: the heading of its section, and its cells without the column `watch for`.
 type Row = (String, Vec<String>);
 
 fn documented() -> Vec<Row> {

@@ -1,8 +1,7 @@
-//! The report of a simulation in a real browser: no script errors, the explanation of every sample, no
+//! The report of a simulation in a real browser. The page explains every sample, and causes neither script errors nor
 //! requests.
 //!
-//! `cargo test --test page -- --ignored` runs the tests. They need Chromium, and
-//! `CHROMIUM` may set its path.
+//! `cargo test --test page -- --ignored` runs the tests, which need Chromium. `CHROMIUM` may set the path of Chromium.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -44,7 +43,7 @@ impl Drop for PageFile {
     }
 }
 
-/// Fails on script errors, warnings, log entries, dialogs, and requests for anything but the page.
+/// Fails on script errors, warnings, log entries and dialogs, and on requests other than that for the page.
 fn assert_quiet(browser: &Browser) {
     for (method, parameters) in &browser.events {
         let is_bad = match method.as_str() {
@@ -83,7 +82,7 @@ async fn is_hidden(browser: &mut Browser) -> bool {
     browser.evaluate("document.getElementById('tip').hidden").await == Value::Bool(true)
 }
 
-/// The expected time and sentence in the tip for a sample, from the run.
+/// The time and the sentence that the tip must show for a sample.
 fn expected(comparison: &Comparison, sample: usize) -> (String, String) {
     let run = &comparison.runs[0];
     let hpa = &run.hpas[0];
@@ -118,7 +117,7 @@ async fn tip_shows_the_decision_when_a_chart_is_pointed_at() {
         for sample in [0, 1, 2000, 2700, 3721, 3722, samples - 1] {
             let x = left + (sample as f64 + 0.5) / samples as f64 * width;
             browser.point(x, top + height / 2.0).await;
-            // The pointer has whole pixels, which are wider than a sample.
+            // The pointer position is in whole pixels, which are wider than a sample.
             let shown = browser.evaluate("Math.round(Number(document.querySelector('.cross').getAttribute('x1').slice(0, -1)) / 100 * 5760 - 0.5)").await;
             let shown = usize::try_from(shown.as_u64().unwrap()).unwrap();
             assert!(shown.abs_diff(sample) <= 5, "{shown} instead of {sample}");
@@ -203,7 +202,7 @@ async fn keyboard_reaches_every_sample() {
     assert_tip(&mut browser, &comparison, 2).await;
     browser.press("ArrowLeft").await;
     assert_tip(&mut browser, &comparison, 1).await;
-    // Go to the next decision and back.
+    // The page keys select the next and the previous decision.
     browser.press("PageDown").await;
     let decisions = &comparison.runs[0].hpas[0].decisions;
     let next = decisions.iter().find(|point| point.at > Duration::from_secs(15)).unwrap();
@@ -266,7 +265,7 @@ async fn variants_share_a_crosshair_and_a_tip() {
     browser.stop().await;
 }
 
-/// The page's background colour.
+/// The script that reads the background colour of the page.
 const GROUND: &str = "getComputedStyle(document.body).backgroundColor";
 
 #[tokio::test]

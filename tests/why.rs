@@ -1,4 +1,4 @@
-//! `why` against the embedded cluster: its answers, the actions of a real controller, its requests.
+//! `why` against the embedded cluster: its answers, the actions of a real controller, its requests, and `--watch`.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,8 +12,6 @@ mod support;
 
 #[path = "why/answers.rs"]
 mod answers;
-#[path = "why/controller_state.rs"]
-mod controller_state;
 #[path = "why/leader.rs"]
 mod leader;
 #[path = "why/permissions.rs"]
@@ -22,8 +20,6 @@ mod permissions;
 mod port_forward_proxy;
 #[path = "why/process.rs"]
 mod process;
-#[path = "why/watches.rs"]
-mod watches;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -32,12 +28,14 @@ use clock::SharedClock;
 use cluster::client::Clients;
 use concertina::invocation::Invocation;
 use concertina::tools::{Command, PROCESS};
+use fake_cluster::FaultAction;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolbox::options::WhyOptions;
 use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 
-use crate::support::Fixture;
+use crate::support::objects::{external, hpa};
+use crate::support::{Fixture, HPAS};
 
 /// The options of `why` with `words` as arguments.
 pub(crate) fn options(words: &[&str]) -> WhyOptions {
@@ -48,7 +46,7 @@ pub(crate) fn options(words: &[&str]) -> WhyOptions {
     }
 }
 
-/// Runs `why` with `clock` until `stop`.
+/// Runs `why` with `clock` until it ends or `stop` is cancelled. Returns its result and its output.
 pub(crate) async fn ask_until(
     stage: &Fixture,
     words: &[&str],
@@ -72,7 +70,7 @@ pub(crate) async fn ask(stage: &Fixture, words: &[&str]) -> (Result<Diagnosis, W
     answer
 }
 
-/// The answer as a JSON document.
+/// Runs `why` in namespace `shop`. Returns the answer as a JSON document.
 pub(crate) async fn document(stage: &Fixture, words: &[&str]) -> Value {
     let words: Vec<_> = words.iter().chain(&["-o", "json"]).copied().collect();
     let (found, text) = ask(stage, &words).await;
@@ -80,7 +78,7 @@ pub(crate) async fn document(stage: &Fixture, words: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The sentence about an HPA.
+/// Runs `why` for an HPA. Returns the sentence about it.
 pub(crate) async fn sentence(stage: &Fixture, name: &str) -> String {
     document(stage, &[name]).await["sentence"].as_str().unwrap().to_owned()
 }
@@ -97,4 +95,124 @@ pub(crate) fn only_reads(stage: &Fixture) {
 pub(crate) fn codes(document: &Value) -> Vec<&str> {
     let findings = document["findings"].as_array().unwrap();
     findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+}
+
+/// A queue of `items` for 4 workers that take 10 each.
+pub(crate) fn queue(items: &str) -> Fixture {
+    let stage = Fixture::new();
+    stage.target("web", 4);
+    stage.external("queue", items);
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage
+}
+
+/// Runs `why --watch` until `meanwhile` has ended.
+async fn watch(
+    stage: &Fixture,
+    words: &[&str],
+    meanwhile: impl AsyncFnOnce(&Fixture),
+) -> (Result<Diagnosis, WhyError>, String) {
+    let stop = CancellationToken::new();
+    let words: Vec<_> = ["-n", "shop", "--watch"].iter().chain(words).copied().collect();
+    let watching = ask_until(stage, &words, Arc::clone(&stage.clock), stop.clone());
+    let action = async {
+        meanwhile(stage).await;
+        stop.cancel();
+    };
+    let (answer, ()) = tokio::join!(watching, action);
+    only_reads(stage);
+    answer
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_is_printed_again_only_after_a_change() {
+    let (found, text) = watch(&queue("40"), &["web"], async |stage| {
+        stage.pass(16.0).await;
+        stage.external("queue", "41");
+        stage.pass(15.0).await;
+        stage.external("queue", "80");
+        stage.pass(25.0).await;
+    })
+    .await;
+    assert_eq!(found.unwrap(), Diagnosis::Healthy, "{text}");
+    let (stays, goes) = (text.find("stays at 4: "), text.find("goes from 4 to 8: "));
+    assert!(stays < goes && goes.is_some(), "{text}");
+    assert_eq!(text.matches("shop/web").count(), 2, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn recommendations_are_kept_from_the_first_round() {
+    let (_, text) = watch(&queue("40"), &["web", "-o", "json"], async |stage| {
+        stage.pass(61.0).await;
+        stage.external("queue", "10");
+        stage.pass(330.0).await;
+    })
+    .await;
+    let documents = documents(&text);
+    let sentence = |document: &Value| document["sentence"].as_str().unwrap().to_owned();
+    assert_eq!(documents.len(), 27);
+    assert!(sentence(&documents[5]).contains("still holds 4"), "{}", sentence(&documents[5]));
+    // The last recommendation of 4 was at 60 s.
+    assert!(sentence(&documents[24]).contains("still holds 4"), "{}", sentence(&documents[24]));
+    assert!(sentence(&documents[25]).starts_with("goes from 4 to 1"), "{}", sentence(&documents[25]));
+    let codes = |document: &Value| document["unknowns"].to_string();
+    assert!(codes(&documents[0]).contains("recommendations"));
+    assert!(!codes(&documents[26]).contains("recommendations"), "{}", codes(&documents[26]));
+    assert_eq!(documents[26]["source"]["watchingSince"], documents[0]["at"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn interval_sets_the_period() {
+    let (_, text) = watch(&queue("40"), &["web", "-o", "json", "--interval=5s"], async |stage| {
+        stage.pass(21.0).await;
+    })
+    .await;
+    assert_eq!(documents(&text).len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_changed_hpas_are_printed_again() {
+    let stage = queue("40");
+    stage.target("api", 2);
+    stage.external("calls", "20");
+    stage.create(hpa("api", &[external("calls", "10")]));
+    let (_, text) = watch(&stage, &[], async |stage| {
+        stage.pass(31.0).await;
+        stage.external("calls", "40");
+        stage.pass(31.0).await;
+    })
+    .await;
+    assert_eq!(text.matches(" web ").count(), 1, "{text}");
+    assert_eq!(text.matches(" api ").count(), 2, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_of_the_hpa_stops_the_watch() {
+    let (found, _) = watch(&queue("40"), &["web"], async |stage| {
+        stage.pass(20.0).await;
+        stage.cluster.delete(HPAS, "shop", "web").unwrap();
+        stage.pass(20.0).await;
+    })
+    .await;
+    assert!(matches!(found, Err(WhyError::NotFound { .. })), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn temporary_server_failure_does_not_stop_the_watch() {
+    let (found, text) = watch(&queue("40"), &["web", "-o", "json"], async |stage| {
+        stage.pass(20.0).await;
+        let fault = stage.fault("/horizontalpodautoscalers", FaultAction::Close);
+        stage.pass(40.0).await;
+        stage.cluster.faults().remove(fault);
+        stage.pass(31.0).await;
+    })
+    .await;
+    found.unwrap();
+    let times: Vec<_> = documents(&text).iter().map(|document| document["at"].clone()).collect();
+    assert_eq!(times.len(), 5, "{times:?}");
+    assert_eq!(times[2], "2030-01-01T00:01:00Z");
 }

@@ -1,5 +1,5 @@
-//! Generated worlds on a real API server, once under kube-controller-manager and once under Concertina. Except for
-//! intended differences, statuses, conditions, events and writes of Scales must be equal.
+//! Generated worlds on a real API server, once under kube-controller-manager and once under Concertina. Statuses,
+//! conditions, events and writes of Scales must be equal, except for intended differences.
 //!
 //! The worlds contain inputs that recordings cannot contain: faults between controller and API server, deletions and
 //! recreations, conflicts, odd names, phases and quantities.
@@ -36,10 +36,6 @@ mod outcome;
 mod plan;
 #[path = "worlds/player.rs"]
 mod player;
-#[path = "worlds/proxy.rs"]
-mod proxy;
-#[path = "worlds/readings.rs"]
-mod readings;
 #[path = "e2e/rest.rs"]
 mod rest;
 #[path = "simulation/many_seeds.rs"]
@@ -51,6 +47,8 @@ mod rest;
     reason = "shared with the simulation, a test that uses the rest as well"
 )]
 mod rng;
+#[path = "worlds/servers.rs"]
+mod servers;
 #[path = "worlds/themes.rs"]
 mod themes;
 #[path = "worlds/trace.rs"]
@@ -66,7 +64,7 @@ use crate::trace::{INTENDED, compare};
 /// The number of worlds that run at the same time.
 const BATCH: usize = 50;
 
-/// From this number of worlds on, every intended difference must occur.
+/// With at least this number of worlds, every intended difference must occur.
 const MANY: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,9 +94,9 @@ async fn both_controllers_act_alike_in_generated_worlds() -> Outcome {
     ensure(comparison.differences.is_empty(), || {
         format!("{} differences\n{}", comparison.differences.len(), comparison.differences.join("\n"))
     })?;
-    // Traces without content would be equal as well.
+    // Empty traces would be equal as well.
     ensure(comparison.lines >= 8 * plans.len(), || format!("only {} lines", comparison.lines))?;
-    // An entry that explains nothing hides a later difference.
+    // An entry that explains no difference now could hide a later one.
     let unused = INTENDED.iter().find(|intended| !comparison.explained.contains_key(intended.reason));
     match unused {
         Some(unused) if plans.len() >= MANY => Err(Failure(format!("nothing differs: {}", unused.reason))),

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// A server that completes TLS handshakes and sends nothing else. Its runtime stops with it.
+/// A server that completes TLS handshakes and sends nothing else. Dropping it stops its runtime.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// The certificate that a client must trust, as PEM.
@@ -20,15 +20,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server. If `asks_clients` is set, clients must present a certificate that this server has
-    /// signed. No client has one.
-    pub(crate) fn start(asks_clients: bool) -> Self {
+    /// Starts a server. With `refuses_clients`, it requires a client certificate that no client has.
+    pub(crate) fn start(refuses_clients: bool) -> Self {
         let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap();
-        let builder = if asks_clients {
+        let builder = if refuses_clients {
             let mut roots = RootCertStore::empty();
             roots.add(cert.der().clone()).unwrap();
             let verifier =

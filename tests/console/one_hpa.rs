@@ -1,142 +1,16 @@
-//! The page of one HPA: its timeline, the simulation with other fields, and failures.
+//! The page of one HPA: its timeline, the simulation with changed fields, and failures.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use clock::{Clock as _, SystemClock};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::browser::Browser;
-use super::questions::{Answered, answered};
+use super::record::{deployment, documents, now, ten_past_three, web};
 use super::{World, assert_quiet, condition, fine, hpa, wait};
 use fake_cluster::{FaultAction, FaultRule};
 
-/// The end of the record: now, in whole seconds.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from_second(SystemClock.now().as_second()).unwrap()
-}
-
-/// The last 03:10 UTC that is at least two minutes ago.
-fn ten_past_three() -> Timestamp {
-    let now = now() - SignedDuration::from_mins(2);
-    let day = now.to_string().split_once('T').unwrap().0.to_owned();
-    let today: Timestamp = format!("{day}T03:10:00Z").parse().unwrap();
-    if today <= now { today } else { today - SignedDuration::from_hours(24) }
-}
-
-/// An entry of a record: the counts before and after, and the cpu in percent of the requests.
-fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32) -> Value {
-    // Rounded up.
-    let asks = (from * percent + 59) / 60;
-    let (is_limited, changes) = (asks > 12, from != to);
-    let sentence = match (changes, is_limited) {
-        (true, true) => format!("goes from {from} to {to}: cpu asks for {asks}, but maxReplicas is 12"),
-        (true, false) => format!("goes from {from} to {to}: cpu is at {percent} %, its target is 60 %"),
-        (false, true) => format!("stays at {from}: cpu asks for {asks}, but maxReplicas is 12"),
-        (false, false) => format!("stays at {from}: cpu is at its target of 60 %"),
-    };
-    json!({
-        "firstAt": first, "lastAt": last, "syncs": if first == last { 1 } else { 9 }, "sentence": sentence,
-        "action": if changes { "scaleUp" } else { "none" },
-        "limitingStep": if is_limited { json!("maximum") } else { Value::Null },
-        "winner": "cpu", "from": from, "to": to, "outcome": if changes { "done" } else { "notNeeded" },
-        "explanation": {
-            "course": "metrics", "current": from, "statusReplicas": from, "min": 2, "max": 12,
-            "metrics": [{"valid": {
-                "subject": {"type": "Resource", "name": "cpu"}, "name": "cpu resource utilization (percentage of request)",
-                "target": {"percent": 60}, "value": {"percent": percent}, "ratio": f64::from(percent) / 60.0,
-                "lowestTolerated": 0.9, "highestTolerated": 1.1, "unlisted": [{"group": "ready", "pods": from}],
-                "corrected": null, "why": "ratio", "proposal": asks,
-            }}],
-            "winner": 0, "proposal": asks,
-            "stabilization": {"before": asks, "after": asks, "upWindowSeconds": null, "downWindowSeconds": 300, "heldBy": null},
-            "limit": {"before": asks, "after": to, "limit": if is_limited { "maximum" } else { "withinRange" },
-                "direction": null, "select": null, "policies": [], "rateAllows": null},
-            "liftedToMin": null, "desired": to, "failure": null, "failureClass": null,
-        },
-    })
-}
-
-/// The record of `shop/web`: a rescale at 03:10, and a rescale a minute ago that stopped at 12.
-pub(crate) fn documents() -> BTreeMap<String, Value> {
-    let (now, night) = (now(), ten_past_three());
-    let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
-    let second = SignedDuration::from_secs(15);
-    let day = now - SignedDuration::from_hours(24) + SignedDuration::from_secs(5);
-    let mut entries =
-        vec![entry(day.min(night - second), night - second, (4, 4), 60), entry(night, night, (4, 8), 120)];
-    // The second rescale comes at least two sync periods after the first one.
-    let stopped = ago(1).max(night + second * 2);
-    entries.push(entry(night + second, stopped - second, (8, 8), 60));
-    entries.push(entry(stopped, stopped, (8, 12), 135));
-    entries.push(entry(stopped + second, now, (12, 12), 90));
-    entries.reverse();
-    let controller = json!({
-        "version": "0.1.0", "syncPeriod": "15s",
-        "settings": {"emulatedVersion": "1.37", "tolerance": 0.1, "downscaleStabilization": "5m0s",
-            "cpuInitializationPeriod": "5m0s", "initialReadinessDelay": "30s",
-            "featureGates": {"HPAScaleToZero": true, "HPAGeneration": true, "HPAConfigurableTolerance": true}},
-    });
-    let last = entries[0].clone();
-    let decisions = json!({
-        "apiVersion": "concertina/v1", "kind": "DecisionList", "controller": controller, "now": now,
-        "metadata": {"namespace": "shop", "name": "web", "uid": "u-web"},
-        "history": {"recommendations": [], "scaleUps": [], "scaleDowns": [], "inherited": ago(20 * 60)},
-        "decisions": entries,
-    });
-    let mut item = json!({"namespace": "shop", "name": "web", "uid": "u-web"});
-    for field in [
-        "firstAt",
-        "lastAt",
-        "syncs",
-        "sentence",
-        "action",
-        "limitingStep",
-        "winner",
-        "from",
-        "to",
-        "outcome",
-    ] {
-        item[field] = last[field].clone();
-    }
-    let summaries = json!({
-        "apiVersion": "concertina/v1", "kind": "DecisionSummaryList", "metadata": {}, "controller": controller,
-        "now": now, "items": [item],
-    });
-    BTreeMap::from([("/decisions".to_owned(), summaries), ("/decisions/shop/web".to_owned(), decisions)])
-}
-
-pub(crate) fn deployment(name: &str, replicas: i32) -> Value {
-    let requests = json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": name, "uid": "d"},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
-            "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "a", "resources": requests}]}}},
-        "status": {"replicas": replicas},
-    })
-}
-
-/// `shop/web` with a target of 60 % and 12 replicas.
-pub(crate) fn web() -> Value {
-    let mut web = hpa(
-        "shop",
-        "web",
-        &json!([
-            condition("AbleToScale", "True", "ReadyForNewScale"),
-            condition("ScalingLimited", "True", "TooManyReplicas")
-        ]),
-    );
-    web["metadata"]["uid"] = "u-web".into();
-    web["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] = 60.into();
-    web["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 300}});
-    web["status"]["currentReplicas"] = 12.into();
-    web["status"]["desiredReplicas"] = 12.into();
-    web
-}
-
-async fn recorded(name: &str) -> World {
+pub(crate) async fn recorded(name: &str) -> World {
     World::recorded(name, [deployment("web", 12), web()], documents(), &[]).await
 }
 
@@ -150,8 +24,8 @@ pub(crate) async fn click(browser: &mut Browser, selector: &str) {
     browser.click(place[0].as_f64().unwrap(), place[1].as_f64().unwrap()).await;
 }
 
-/// Clicks a drawing at a time.
-async fn click_at(browser: &mut Browser, at: Timestamp) {
+/// Clicks the timeline at a time.
+pub(crate) async fn click_at(browser: &mut Browser, at: Timestamp) {
     let place = format!(
         "(() => {{ const one = document.querySelector('.timeline .course'); one.scrollIntoView({{block: 'start'}}); \
          const box = one.querySelector('.plot').getBoundingClientRect(); \
@@ -159,7 +33,7 @@ async fn click_at(browser: &mut Browser, at: Timestamp) {
          return [box.left + ({} + course.period / 2 - course.start) / course.length * box.width, box.top + 40] }})()",
         at.as_second()
     );
-    // The drawing shows the data of the response.
+    // The timeline shows the data of this response.
     browser
         .evaluate(
             "fetch('hpas/shop/web').then((it) => it.json()).then((it) => { \
@@ -170,9 +44,22 @@ async fn click_at(browser: &mut Browser, at: Timestamp) {
     browser.click(place[0].as_f64().unwrap(), place[1].as_f64().unwrap()).await;
 }
 
-const MOMENT: &str = "document.querySelector('.timeline .moment').innerText";
+pub(crate) const MOMENT: &str = "document.querySelector('.timeline .moment').innerText";
 pub(crate) const SIMULATED: &str =
     "document.querySelector('.result table') !== null || !document.querySelector('#whatif-error').hidden";
+
+/// Waits for the result of a simulation, for at most two minutes.
+pub(crate) async fn simulated(browser: &mut Browser) {
+    let wait = format!(
+        "new Promise((done) => {{ const check = () => ({SIMULATED}) ? done(true) : setTimeout(check, 100); check(); setTimeout(() => done(false), 20000) }})"
+    );
+    // Each wait of 20 s is shorter than the time limit for a response of the browser.
+    for _ in 0..6 {
+        if browser.evaluate(&wait).await == true {
+            break;
+        }
+    }
+}
 
 pub(crate) async fn open(browser: &mut Browser) {
     click(browser, ".rows a").await;
@@ -186,71 +73,6 @@ pub(crate) async fn fill(browser: &mut Browser, name: &str, value: &str) {
          it.dispatchEvent(new Event('input', {{bubbles: true}})); null }}"
     );
     browser.evaluate(&fill).await;
-}
-
-#[tokio::test]
-#[ignore = "needs Chromium"]
-async fn night_questions_take_at_most_three_clicks() {
-    night_questions("night").await;
-}
-
-/// The questions that need a record.
-pub(crate) async fn night_questions(name: &str) -> Vec<Answered> {
-    let world = recorded(name).await;
-    let mut browser = world.open(name, 1280, 900).await;
-    let start = Instant::now();
-    // Why did web stop at 12? The row shows the reason before the first click.
-    wait(&mut browser, "document.querySelector('.rows .reason').innerText.includes('maxReplicas')").await;
-    let reason = browser.evaluate("document.querySelector('.rows .reason').innerText").await;
-    assert_eq!(reason, "stays at 12: cpu asks for 18, but maxReplicas is 12");
-    let why = answered("Why did web stop at 12?", 0, start, reason.as_str().unwrap());
-
-    // What scaled at 03:10, and why? The clicks: the row, and the drawing at that time.
-    let start = Instant::now();
-    open(&mut browser).await;
-    let night = ten_past_three();
-    click_at(&mut browser, night).await;
-    let moment = browser.evaluate(MOMENT).await;
-    let moment = moment.as_str().unwrap();
-    assert!(moment.contains("03:10:"), "{moment}");
-    assert!(moment.contains("goes from 4 to 8: cpu is at 120 %"), "{moment}");
-    assert!(moment.contains("desired 8"), "{moment}");
-    let scaled = answered("What scaled at 03:10, and why?", 2, start, moment);
-
-    // Would a window of 60 s have hurt yesterday? The clicks: What if, the field, and Play.
-    let start = Instant::now();
-    click(&mut browser, "details.card > summary").await;
-    fill(&mut browser, "downWindow", "60").await;
-    click(&mut browser, ".whatif [type=submit]").await;
-    for _ in 0..6 {
-        if browser.evaluate(SIMULATED).await == true {
-            break;
-        }
-        let wait = format!(
-            "new Promise((done) => {{ const check = () => ({SIMULATED}) ? done(true) : setTimeout(check, 100); check(); setTimeout(() => done(false), 20000) }})"
-        );
-        browser.evaluate(&wait).await;
-    }
-    let text = browser.evaluate("document.querySelector('.whatif').innerText").await;
-    let text = text.as_str().unwrap();
-    for part in [
-        "pod-hours",
-        "unserved",
-        "what happened",
-        "as it is",
-        "with these fields",
-        "kubectl patch hpa web --namespace shop --type=merge --patch '{\"spec\":{\"behavior\":{\"scaleDown\":{\"stabilizationWindowSeconds\":60}}}}'",
-        "-      stabilizationWindowSeconds: 300",
-        "+      stabilizationWindowSeconds: 60",
-        "recorded values of cpu",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    let sentence = browser.evaluate("document.querySelector('.result .sentence').textContent").await;
-    let hurt = answered("Would a window of 60 s have hurt yesterday?", 3, start, sentence.as_str().unwrap());
-    assert_quiet(&browser, &world);
-    browser.stop().await;
-    vec![why, scaled, hurt]
 }
 
 #[tokio::test]
@@ -274,7 +96,7 @@ async fn keyboard_moves_through_the_decisions_of_the_record() {
     let said = browser.evaluate("document.querySelector('.timeline [role=status]').textContent").await;
     assert!(said.as_str().unwrap().contains("12 desired"), "{said}");
     assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .cross').length > 1").await, true);
-    // The first Escape closes the selected time, the second one closes the page of the HPA.
+    // The first Escape closes the selected time. The second Escape closes the page of the HPA.
     browser.press("Escape").await;
     assert_eq!(browser.evaluate("document.querySelector('.timeline .moment').hidden").await, true);
     assert_eq!(browser.evaluate("location.hash").await, "#hpa=shop%2Fweb");
@@ -315,7 +137,7 @@ async fn invalid_field_is_named_and_a_simulation_can_be_stopped() {
     click(&mut browser, ".whatif [type=submit]").await;
     click(&mut browser, ".actions button:nth-of-type(2)").await;
     assert_eq!(browser.evaluate("document.querySelector('.whatif .status').textContent").await, "stopped");
-    // The responses to refused questions have an error status, which the browser logs.
+    // The responses to invalid forms have an error status, which the browser logs.
     browser.events.retain(|(method, _)| method != "Log.entryAdded");
     assert_quiet(&browser, &world);
     browser.stop().await;
@@ -334,7 +156,7 @@ async fn deleted_hpa_and_lost_api_server_keep_the_last_view() {
     wait(&mut browser, "!document.querySelector('#whatif-error').hidden").await;
     assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .s-desired').length > 0").await, true);
     world.cluster.faults().clear();
-    // The watch continues, and the explanation of the changed HPA fails.
+    // The watch continues, but the page cannot read the explanation of the changed HPA.
     for verb in ["get", "list"] {
         world.cluster.faults().add(FaultRule::new(FaultAction::Close).verb(verb));
     }
@@ -449,14 +271,7 @@ async fn pictures() {
         browser.evaluate("document.querySelector('details.card').scrollIntoView()").await;
         picture(&mut browser, folder, &format!("console-form-{name}")).await;
         click(&mut browser, ".whatif [type=submit]").await;
-        for _ in 0..6 {
-            let wait = format!(
-                "new Promise((done) => {{ const check = () => ({SIMULATED}) ? done(true) : setTimeout(check, 100); check(); setTimeout(() => done(false), 20000) }})"
-            );
-            if browser.evaluate(&wait).await == true {
-                break;
-            }
-        }
+        simulated(&mut browser).await;
         browser.evaluate("document.querySelector('.actions').scrollIntoView()").await;
         picture(&mut browser, folder, &format!("console-whatif-{name}")).await;
         browser.evaluate("{ const it = [...document.querySelectorAll('.rest details')].at(-1); it.open = true; it.scrollIntoView(); null }").await;

@@ -1,4 +1,4 @@
-//! The What if form, with the history of a metric in a real Prometheus.
+//! The form `What if`, with the history of a metric in a real Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::one_hpa::{SIMULATED, click, deployment, documents, fill, now, open, picture, web};
+use super::one_hpa::{SIMULATED, click, fill, open, picture};
+use super::record::{deployment, documents, now, web};
 use super::{World, assert_quiet, wait};
 
 /// Seconds between two samples.
@@ -19,7 +20,7 @@ const INTERVAL: i64 = 30;
 /// The age of the first sample, in minutes.
 const OLDEST: i64 = 25 * 60;
 
-/// A server with the history of two series of the same name. The program exits with the test.
+/// A Prometheus with the history of two series of the same name. Dropping it kills the program.
 struct Prometheus {
     url: String,
     folder: PathBuf,
@@ -38,7 +39,7 @@ fn program(variable: &str, name: &str) -> String {
     std::env::var(variable).expect(&advice)
 }
 
-/// The number of jobs at a time: 40, except for a quarter of an hour with 300. The record lacks that peak.
+/// The number of jobs at a time: 40, but 300 for a quarter of an hour. The record lacks this peak.
 fn jobs(at: Timestamp) -> u32 {
     match now().duration_since(at).as_secs() / 60 {
         40..55 => 300,
@@ -78,7 +79,7 @@ impl Prometheus {
         Self { url: format!("http://127.0.0.1:{port}"), folder, _process: process }
     }
 
-    /// The file of `--metric-sources-file`.
+    /// Writes the file for `--metric-sources-file`. Returns its path.
     fn sources(&self) -> PathBuf {
         let path = self.folder.join("sources.yaml");
         let server = json!({"name": "main", "url": self.url, "enforceNamespaceLabel": "namespace"});
@@ -87,7 +88,7 @@ impl Prometheus {
     }
 }
 
-/// The page that `promtool` reads: the jobs of two namespaces.
+/// The jobs of two namespaces as OpenMetrics text, for `promtool`.
 fn samples_of_the_past() -> String {
     let mut text = "# TYPE jobs gauge\n".to_owned();
     for (namespace, factor) in [("shop", 1), ("bank", 1_000)] {
@@ -102,7 +103,7 @@ fn samples_of_the_past() -> String {
     text + "# EOF\n"
 }
 
-/// `shop/web`, which scales on jobs that its policy reads from Prometheus, ten for each replica.
+/// `shop/web`, with a target of ten jobs per replica. Its policy reads the jobs from Prometheus.
 fn web_on_jobs() -> Value {
     let policy = "metrics: [{metric: jobs, prometheus: {server: main, query: 'sum(jobs{app=\"$name\"})'}}]";
     let mut web = web();
@@ -149,7 +150,7 @@ fn record() -> BTreeMap<String, Value> {
     documents
 }
 
-/// Plays another maximum over the record, which lacks the peak, and over the history of the metric in Prometheus.
+/// Simulates a higher maximum with the record, which lacks the peak, and with the history of the metric in Prometheus.
 /// Writes a picture to the folder that `PICTURES` names.
 #[tokio::test]
 #[ignore = "needs Chromium, PROMETHEUS and PROMTOOL: run tests/prometheus/build.sh for both"]

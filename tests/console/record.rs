@@ -1,5 +1,5 @@
-//! An API server with the pod of a controller. It forwards requests to the embedded cluster, and port-forwards to a pod
-//! that serves given documents over TLS.
+//! The record of `shop/web`, and an API server with the pod of a controller. The server forwards requests to the embedded
+//! cluster, and port-forwards to the pod, which serves given documents over TLS.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use clock::{Clock as _, SystemClock};
 use fake_cluster::Cluster;
 use futures::{SinkExt, StreamExt};
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
@@ -18,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use jiff::{SignedDuration, Timestamp};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
@@ -28,6 +30,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::{condition, hpa};
 
 const POD: &str = "concertina-7d9c5";
 
@@ -65,7 +69,7 @@ impl ApiServer {
         Self { cluster: cluster.clone(), documents: Arc::new(documents), tls }
     }
 
-    /// Serves until the task ends.
+    /// Serves connections until the task is dropped.
     pub(crate) async fn serve(self, listener: TcpListener) {
         while let Ok((stream, _)) = listener.accept().await {
             let server = self.clone();
@@ -114,7 +118,7 @@ impl ApiServer {
         answer.body(String::new()).unwrap()
     }
 
-    /// Forwards like a kubelet.
+    /// Forwards between the client and the pod, as a kubelet does.
     async fn pump(self, mut socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>) {
         for channel in [0, 1] {
             let [low, high] = 10257_u16.to_le_bytes();
@@ -154,4 +158,127 @@ impl ApiServer {
         });
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     }
+}
+
+/// The end of the record: now, in whole seconds.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from_second(SystemClock.now().as_second()).unwrap()
+}
+
+/// The last time 03:10 UTC that is at least two minutes ago.
+pub(crate) fn ten_past_three() -> Timestamp {
+    let now = now() - SignedDuration::from_mins(2);
+    let day = now.to_string().split_once('T').unwrap().0.to_owned();
+    let today: Timestamp = format!("{day}T03:10:00Z").parse().unwrap();
+    if today <= now { today } else { today - SignedDuration::from_hours(24) }
+}
+
+/// An entry of a record, with the counts before and after the decision, and the cpu in percent of the requests.
+fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32) -> Value {
+    // Rounded up to whole replicas.
+    let asks = (from * percent + 59) / 60;
+    let (is_limited, changes) = (asks > 12, from != to);
+    let sentence = match (changes, is_limited) {
+        (true, true) => format!("goes from {from} to {to}: cpu asks for {asks}, but maxReplicas is 12"),
+        (true, false) => format!("goes from {from} to {to}: cpu is at {percent} %, its target is 60 %"),
+        (false, true) => format!("stays at {from}: cpu asks for {asks}, but maxReplicas is 12"),
+        (false, false) => format!("stays at {from}: cpu is at its target of 60 %"),
+    };
+    json!({
+        "firstAt": first, "lastAt": last, "syncs": if first == last { 1 } else { 9 }, "sentence": sentence,
+        "action": if changes { "scaleUp" } else { "none" },
+        "limitingStep": if is_limited { json!("maximum") } else { Value::Null },
+        "winner": "cpu", "from": from, "to": to, "outcome": if changes { "done" } else { "notNeeded" },
+        "explanation": {
+            "course": "metrics", "current": from, "statusReplicas": from, "min": 2, "max": 12,
+            "metrics": [{"valid": {
+                "subject": {"type": "Resource", "name": "cpu"}, "name": "cpu resource utilization (percentage of request)",
+                "target": {"percent": 60}, "value": {"percent": percent}, "ratio": f64::from(percent) / 60.0,
+                "lowestTolerated": 0.9, "highestTolerated": 1.1, "unlisted": [{"group": "ready", "pods": from}],
+                "corrected": null, "why": "ratio", "proposal": asks,
+            }}],
+            "winner": 0, "proposal": asks,
+            "stabilization": {"before": asks, "after": asks, "upWindowSeconds": null, "downWindowSeconds": 300, "heldBy": null},
+            "limit": {"before": asks, "after": to, "limit": if is_limited { "maximum" } else { "withinRange" },
+                "direction": null, "select": null, "policies": [], "rateAllows": null},
+            "liftedToMin": null, "desired": to, "failure": null, "failureClass": null,
+        },
+    })
+}
+
+/// The record of `shop/web`: a rescale at 03:10, and a rescale a minute ago that stopped at 12.
+pub(crate) fn documents() -> BTreeMap<String, Value> {
+    let (now, night) = (now(), ten_past_three());
+    let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
+    let second = SignedDuration::from_secs(15);
+    let day = now - SignedDuration::from_hours(24) + SignedDuration::from_secs(5);
+    let mut entries =
+        vec![entry(day.min(night - second), night - second, (4, 4), 60), entry(night, night, (4, 8), 120)];
+    // The second rescale comes at least two sync periods after the first one.
+    let stopped = ago(1).max(night + second * 2);
+    entries.push(entry(night + second, stopped - second, (8, 8), 60));
+    entries.push(entry(stopped, stopped, (8, 12), 135));
+    entries.push(entry(stopped + second, now, (12, 12), 90));
+    entries.reverse();
+    let controller = json!({
+        "version": "0.1.0", "syncPeriod": "15s",
+        "settings": {"emulatedVersion": "1.37", "tolerance": 0.1, "downscaleStabilization": "5m0s",
+            "cpuInitializationPeriod": "5m0s", "initialReadinessDelay": "30s",
+            "featureGates": {"HPAScaleToZero": true, "HPAGeneration": true, "HPAConfigurableTolerance": true}},
+    });
+    let last = entries[0].clone();
+    let decisions = json!({
+        "apiVersion": "concertina/v1", "kind": "DecisionList", "controller": controller, "now": now,
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u-web"},
+        "history": {"recommendations": [], "scaleUps": [], "scaleDowns": [], "inherited": ago(20 * 60)},
+        "decisions": entries,
+    });
+    let mut item = json!({"namespace": "shop", "name": "web", "uid": "u-web"});
+    for field in [
+        "firstAt",
+        "lastAt",
+        "syncs",
+        "sentence",
+        "action",
+        "limitingStep",
+        "winner",
+        "from",
+        "to",
+        "outcome",
+    ] {
+        item[field] = last[field].clone();
+    }
+    let summaries = json!({
+        "apiVersion": "concertina/v1", "kind": "DecisionSummaryList", "metadata": {}, "controller": controller,
+        "now": now, "items": [item],
+    });
+    BTreeMap::from([("/decisions".to_owned(), summaries), ("/decisions/shop/web".to_owned(), decisions)])
+}
+
+pub(crate) fn deployment(name: &str, replicas: i32) -> Value {
+    let requests = json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": name, "uid": "d"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "a", "resources": requests}]}}},
+        "status": {"replicas": replicas},
+    })
+}
+
+/// `shop/web` with a target of 60 % and 12 replicas.
+pub(crate) fn web() -> Value {
+    let mut web = hpa(
+        "shop",
+        "web",
+        &json!([
+            condition("AbleToScale", "True", "ReadyForNewScale"),
+            condition("ScalingLimited", "True", "TooManyReplicas")
+        ]),
+    );
+    web["metadata"]["uid"] = "u-web".into();
+    web["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] = 60.into();
+    web["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 300}});
+    web["status"]["currentReplicas"] = 12.into();
+    web["status"]["desiredReplicas"] = 12.into();
+    web
 }

@@ -66,7 +66,7 @@ fn defaults() -> Section {
                 }),
             ),
             delete(&one).fails(404, "NotFound", "horizontalpodautoscalers.autoscaling \"web\" not found"),
-            // The name is free for another object.
+            // After the deletion, the name is free for another object.
             post(HPAS, hpa("web", json!({"maxReplicas": 3}))).other("/metadata/uid", "uid"),
         ],
     }

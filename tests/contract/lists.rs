@@ -5,22 +5,13 @@ use serde_json::{Value, json};
 use crate::Section;
 use crate::hpas::{HPAS, hpa};
 use crate::rest::media;
-use crate::scales::body;
+use crate::scales::{body, pod};
 use crate::step::{Step, delete, get, patch, post, put, watch};
 
 const PODS: &str = "/api/v1/namespaces/{ns}/pods";
 
 pub(crate) fn sections() -> Vec<Section> {
     vec![selectors(), pages(), watches(), streaming_lists(), too_old()]
-}
-
-pub(crate) fn pod(name: &str, labels: &Value) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [{"name": "app", "image": "example.com/app:1"}]},
-    })
 }
 
 fn selectors() -> Section {
@@ -194,7 +185,7 @@ fn columns(mut step: Step, names: &[(&str, &str, i64)]) -> Step {
     step
 }
 
-/// Expects the first cells of a row. The age, which varies, is not among them.
+/// Expects the first cells of a row. Callers omit the age, which varies.
 fn row(mut step: Step, row: usize, cells: &[Value]) -> Step {
     for (column, cell) in cells.iter().enumerate() {
         step = step.is(&format!("/rows/{row}/cells/{column}"), cell.clone());

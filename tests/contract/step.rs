@@ -1,4 +1,4 @@
-//! One request with the expected properties of its response, and the notation for both.
+//! One request with the expected properties of its response, and the notation for requests and expectations.
 //!
 //! Texts in a step may contain `{names}` of values that an earlier step saved. `{ns}` is the namespace
 //! of the section. A pointer into a response is a path of keys and indexes, `/items/0/metadata/name`. A

@@ -1,5 +1,5 @@
-//! The demo, a shadow of its controller, a controller that holds on a second cluster, and a Prometheus that scrapes
-//! them.
+//! The demo, a shadow of its controller, a controller of a second cluster that does not act, and a Prometheus that
+//! scrapes all of them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -170,7 +170,7 @@ fn free_ports<const N: usize>() -> Outcome<[u16; N]> {
     Ok(ports)
 }
 
-/// An HPA whose metric does not exist and, in the namespace of the demo, one that asks for more than its maximum.
+/// An HPA whose metric does not exist and, in the namespace of the demo, an HPA that needs more than its maximum.
 fn more_objects(namespace: &str) -> Vec<Value> {
     let hpa = |name: &str, metric: Value| {
         json!({

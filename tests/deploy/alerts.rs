@@ -1,4 +1,4 @@
-//! Runs each alert with promtool over series for which it fires, and over similar series for which it does not fire.
+//! Evaluates each alert with promtool on series for which it fires, and on similar series for which it does not fire.
 //! `tests/prometheus/build.sh promtool` builds promtool.
 
 use std::collections::BTreeSet;
@@ -13,10 +13,11 @@ use crate::monitoring::groups;
 
 /// Labels of every series: one replica of one installation.
 const REPLICA: &str = r#"job="concertina",namespace="kube-system",service="concertina",pod="a",instance="a""#;
-/// The minutes of input, and the time of the evaluation.
+/// The minutes of input. The evaluation is at the end of the input.
 const MINUTES: u32 = 400;
 
-/// A series with further labels and its values, in promtool's notation: `0+1x9` is 0, 1, …, 9, one value a minute.
+/// A metric, further labels, and the values of its series. In the notation of promtool, `0+1x9` is 0, 1, …, 9, with one
+/// value per minute.
 type Series = (&'static str, &'static str, &'static str);
 
 const LEADER: Series = ("leader_election_master_status", "", "1x400");
@@ -78,7 +79,7 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     (
         "ConcertinaNotActing",
         &[LEADER, ("concertina_takeover_state", r#"state="holding""#, "1x400")],
-        // A quiet or empty cluster.
+        // The state of a quiet or empty cluster.
         &[
             LEADER,
             ("concertina_takeover_state", r#"state="observing""#, "1x400"),
@@ -127,7 +128,7 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     (
         "ConcertinaWebhookUnanswered",
         &[(UNANSWERED, r#"reason="closed""#, "0+1x400"), (UNANSWERED, r#"reason="late""#, "0+1x400")],
-        // An outage that is over.
+        // The outage is over.
         &[(UNANSWERED, r#"reason="closed""#, "90x400"), (UNANSWERED, r#"reason="late""#, "0x395 1x5")],
     ),
     (
@@ -238,13 +239,13 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     (
         "ConcertinaHpaFlapping",
         &[(DESIRED, HPA, "2x360 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 2x24")],
-        // A ramp up and down again.
+        // The count rises and falls once.
         &[(DESIRED, HPA, "2x360 3 4 5 6 7 8 7 6 5 4 3 2 2x28")],
     ),
     (
         "ConcertinaHpaAtMaximum",
         &[("concertina_hpa_at_maximum", HPA, "1x400")],
-        // A series that ended, and a series that is younger than the `for` time of the alert.
+        // One series has ended, and one is younger than the `for` time of the alert.
         &[
             ("concertina_hpa_at_maximum", HPA, "1x380"),
             ("concertina_hpa_at_maximum", r#"hpa_name="api""#, "_x390 1x10"),
@@ -257,7 +258,7 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     ),
 ];
 
-/// A test of promtool: whether an alert fires.
+/// A test for promtool, which expects that an alert fires or does not fire.
 fn case(name: &str, series: &[Series], fires: bool) -> Value {
     let series = series.iter().map(|(metric, labels, values)| {
         let mut name = format!("{metric}{{{REPLICA}");

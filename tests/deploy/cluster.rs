@@ -1,4 +1,4 @@
-//! A real API server accepts the shipped objects, and an uninstall keeps the objects that others need.
+//! A real API server accepts the shipped objects. An uninstall keeps the objects that other software needs.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::outcome::{Context, Failure, Outcome, ensure};
 use crate::rendered::{HOME, Key, Objects, VARIANTS, helm_command, kustomize, only, path, run};
 use crate::rest::media;
 
-/// Kinds of the Prometheus operator, which are not installed here.
+/// The kinds of the Prometheus operator, which the control plane does not serve.
 const FOREIGN: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,8 +58,8 @@ async fn every_object_is_valid(plane: &ControlPlane, objects: &Objects) -> Outco
     Ok(())
 }
 
-/// The reason why a namespace that enforces `restricted` refuses the Deployment's pod. `None` if the
-/// namespace accepts the pod.
+/// The reason why a namespace that enforces `restricted` refuses the pod of the Deployment. `None` if the namespace
+/// accepts the pod.
 async fn restricted_pod_refusal(plane: &ControlPlane, objects: &Objects) -> Outcome<Option<String>> {
     let template = only(objects, "Deployment")["spec"]["template"].clone();
     let mut pod =
@@ -151,8 +151,8 @@ impl Tools {
     }
 }
 
-/// Compares resourceVersions, because the output of kubectl is no evidence: kubectl reports a
-/// PodDisruptionBudget as configured every time, since it always sends the selector.
+/// The resourceVersions of all objects. They show whether a second apply changes an object. The output of kubectl does
+/// not: kubectl always sends the selector of a PodDisruptionBudget, and reports it as configured.
 async fn versions(plane: &ControlPlane, objects: &Objects) -> Outcome<Vec<String>> {
     let mut versions = Vec::new();
     for (name, object) in objects {

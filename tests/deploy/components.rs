@@ -1,14 +1,17 @@
-//! Every folder of kustomize builds from a copy of itself, and components combine.
+//! The folders of kustomize, each of which builds from a copy of itself, and the values of the chart, whose tables in the
+//! documents are generated from the comments of `values.yaml`.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::rendered::{HOME, Objects, helm, named, objects, only, path, run};
 
-/// Copies a folder below deploy/kustomize, alone, to a folder of this test.
+/// Copies one folder of deploy/kustomize, without its neighbours, to a folder of this test. Returns the copy.
 fn vendored(test: &str, folder: &str) -> PathBuf {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test).join(folder);
     let _ = fs::remove_dir_all(&copy);
@@ -131,9 +134,9 @@ fn account_for_kubelets_may_only_read_metrics_of_nodes() {
         assert_eq!(account, named(&chart, kind, "concertina-kubelet"), "{kind}");
     }
     let reader = named(&built, "ClusterRole", "concertina-kubelet");
-    let rule = serde_json::json!({"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]});
-    assert_eq!(reader["rules"], serde_json::json!([rule]));
-    let mount = serde_json::json!({
+    let rule = json!({"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]});
+    assert_eq!(reader["rules"], json!([rule]));
+    let mount = json!({
         "name": "kubelet-token", "mountPath": "/var/run/secrets/concertina/kubelet", "readOnly": true,
     });
     for objects in [&built, &chart] {
@@ -146,7 +149,8 @@ fn account_for_kubelets_may_only_read_metrics_of_nodes() {
     fs::remove_dir_all(all).unwrap();
 }
 
-/// Files that the chart and a folder of kustomize both need, because neither can read outside of its folder.
+/// Files that exist twice, because neither the chart nor a folder of kustomize can read outside of its folder. The first
+/// path is below the files of the chart, the second path below deploy/kustomize.
 const SHARED: [(&str, &str); 3] = [
     ("prometheus-rule.yaml", "prometheus/prometheus-rule.yaml"),
     ("concertina.json", "prometheus/concertina.json"),
@@ -165,5 +169,110 @@ fn files_of_the_chart_and_of_kustomize_are_equal() {
             fs::read(&source).unwrap() == fs::read(&copy).unwrap(),
             "{copy} differs from {source}; run UPDATE_DOCS=1 cargo test --test deploy files_of_the_chart"
         );
+    }
+}
+
+/// A value of the chart: its path, its default and the comment before it.
+struct Row {
+    path: String,
+    default: String,
+    comment: String,
+}
+
+/// Reads the rows of `values.yaml`, one for each leaf of a mapping. A comment belongs to the next key, and the comment of
+/// a mapping belongs to the first leaf of the mapping.
+fn rows(text: &str) -> Vec<Row> {
+    let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut rows: Vec<Row> = Vec::new();
+    let mut parents: Vec<(usize, &str)> = Vec::new();
+    let mut comment: Vec<&str> = Vec::new();
+    let mut inherited = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let content = line.trim();
+        if content.is_empty() {
+            comment.clear();
+            inherited.clear();
+        } else if let Some(words) = content.strip_prefix('#') {
+            comment.push(words.trim());
+        } else if let Some(item) = content.strip_prefix("- ") {
+            let row = rows.last_mut().unwrap();
+            row.default = match row.default.strip_suffix(']') {
+                Some(items) => format!("{items}, {item}]"),
+                None => format!("[{item}]"),
+            };
+        } else {
+            let (key, default) = content.split_once(':').unwrap_or_else(|| panic!("no key in {line}"));
+            parents.retain(|(depth, _)| *depth < indent(line));
+            let path: Vec<_> = parents.iter().map(|(_, key)| *key).chain([key]).collect();
+            let own = std::mem::take(&mut comment).join(" ");
+            let next = lines.get(number + 1).map_or(0, |next| indent(next));
+            if default.trim().is_empty() && next > indent(line) {
+                parents.push((indent(line), key));
+                let is_list = lines[number + 1].trim().starts_with("- ");
+                if !is_list {
+                    inherited = [std::mem::take(&mut inherited), own].concat();
+                    continue;
+                }
+            }
+            let comment = [std::mem::take(&mut inherited), own];
+            let comment: Vec<_> = comment.into_iter().filter(|part| !part.is_empty()).collect();
+            rows.push(Row {
+                path: path.join("."),
+                default: default.trim().to_owned(),
+                comment: comment.join(" "),
+            });
+        }
+    }
+    rows
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = "| value | default | description |\n|---|---|---|\n".to_owned();
+    for Row { path, default, comment } in rows {
+        let comment = comment.replace('|', "\\|").replace('<', "&lt;");
+        let _ = writeln!(text, "| `{path}` | `{default}` | {comment} |");
+    }
+    text
+}
+
+/// Collects the paths of all leaves. A list or an empty mapping is a leaf.
+fn leaves(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (name, field) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                leaves(field, &path, found);
+            }
+        }
+        _ => {
+            found.insert(path.to_owned());
+        }
+    }
+}
+
+#[test]
+fn value_tables_equal_the_comments_of_values_yaml() {
+    let text = fs::read_to_string(path("helm/concertina/values.yaml")).unwrap();
+    let rows = rows(&text);
+    let mut expected = BTreeSet::new();
+    leaves(&serde_saphyr::from_str(&text).unwrap(), "", &mut expected);
+    let listed: BTreeSet<_> = rows.iter().map(|row| row.path.clone()).collect();
+    assert_eq!(listed, expected, "the generator reads values.yaml differently from a YAML parser");
+
+    let (start, end) = ("<!-- values: generated -->\n", "<!-- end of values -->\n");
+    for page in ["helm/concertina/README.md", "../docs/reference/helm-values.md"].map(path) {
+        let current = fs::read_to_string(&page).unwrap();
+        let (before, rest) = current.split_once(start).unwrap_or_else(|| panic!("no marker in {page}"));
+        let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("no marker in {page}"));
+        let generated = format!("{before}{start}\n{}\n{end}{after}", table(&rows));
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&page, &generated).unwrap();
+        } else {
+            assert!(
+                current == generated,
+                "{page} is stale; run UPDATE_DOCS=1 cargo test --test deploy value_tables"
+            );
+        }
     }
 }

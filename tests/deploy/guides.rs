@@ -25,12 +25,12 @@ use self::commands::{SKIPPED, commands};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const ACCOUNT: &str = "system:serviceaccount:concertina-system:concertina";
 
-/// The environment that the pages expect: a copy of the repository named `concertina`, and the program on the PATH.
+/// The environment that the pages expect: a copy of the repository in a folder `concertina`, and the program on the PATH.
 struct Workspace<'a> {
     tools: &'a Tools,
     /// The copy of the repository.
     repository: PathBuf,
-    /// Commands that ran, by page.
+    /// The commands that ran, each with its page.
     ran: RefCell<BTreeSet<(&'static str, String)>>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Workspace<'a> {
         Ok(Self { tools, repository, ran: RefCell::default() })
     }
 
-    /// The folder that contains the copy of the repository. It is the home of the user, too.
+    /// The folder that contains the copy of the repository. It is also the home of the user.
     fn parent(&self) -> &Path {
         self.repository.parent().unwrap_or(&self.repository)
     }
@@ -144,7 +144,7 @@ fn skipped_commands_exist() {
     }
 }
 
-/// Users read both the script and the page, so the two must not diverge.
+/// Compares the script with the page, because users read both.
 #[test]
 fn quick_start_script_has_the_commands_of_the_page() {
     let script = fs::read_to_string(format!("{ROOT}/examples/kind/quickstart.sh")).unwrap();
@@ -293,13 +293,13 @@ fn install_upgrade_uninstall(workspace: &Workspace<'_>) -> Outcome {
     install.is_complete()
 }
 
-/// Uses the release of [`install_upgrade_uninstall`], and uninstalls it.
+/// Runs the pages about monitoring and Helm on the release of [`install_upgrade_uninstall`], and uninstalls the release.
 fn helm_and_monitoring(workspace: &Workspace<'_>) -> Outcome {
     for (kind, plural) in [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")] {
         other_software::define(workspace, "monitoring.coreos.com", "v1", kind, plural)?;
     }
     let page = workspace.page("guides/monitoring.md")?;
-    // The page says to use either method, and Helm does not adopt the objects of kustomize.
+    // The page offers both methods. Helm does not adopt the objects of kustomize, so delete them first.
     page.run("kubectl apply -k deploy/kustomize/prometheus")?;
     workspace.shell("kubectl delete -k deploy/kustomize/prometheus")?;
     page.run(

@@ -1,4 +1,4 @@
-//! Alerts, dashboard and runbook refer to existing metrics and entries.
+//! Checks that alerts, dashboard and runbook refer to existing metrics and entries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,8 +45,8 @@ fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The names of metrics in an expression: words with a known prefix and an underscore, outside of the
-/// braces of label selectors.
+/// The names of metrics in an expression: the words with a known prefix and an underscore outside of the braces of label
+/// selectors.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut rest = expression;
@@ -126,7 +126,7 @@ fn every_metric_in_alerts_and_dashboard_is_documented() {
 #[test]
 fn every_selector_has_the_job_label() {
     for (source, expression) in expressions() {
-        // Some alerts read series of kube-state-metrics and of the API server, which have the jobs of those programs.
+        // Series of kube-state-metrics and of the API server have the jobs of those programs.
         let foreign = expression.split(|c: char| !(c.is_ascii_alphanumeric() || "_{".contains(c)));
         let is_foreign = |word: &&str| word.starts_with("kube_") || word.starts_with("apiserver_");
         let foreign = foreign.filter(|word| is_foreign(word) && word.contains('{')).count();

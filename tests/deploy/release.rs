@@ -14,7 +14,7 @@ use crate::rendered::{HOME, Objects, helm_command, objects, only, run};
 
 const IMAGE: &str = "registry.example.com/team/concertina:v9.8.7";
 
-/// Runs `.ci/release` for the parts that need no build of the program.
+/// Runs the parts of `.ci/release` that need no build of the program. Returns the folder with their files.
 fn release(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -57,7 +57,7 @@ fn chart_and_manifests_of_a_release_name_its_image() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// With the archives of all systems in the folder, the checksums lead to a manifest for krew.
+/// `.ci/release` writes a manifest for krew when the folder has the archives of all systems.
 #[test]
 fn krew_manifest_has_the_checksums_of_all_archives() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("release-krew");
@@ -134,7 +134,7 @@ async fn install(folder: &Path, version: &str) -> Outcome {
     ensure(left.is_empty(), || format!("still there after uninstall: {left}"))
 }
 
-/// The folder that `PUBLISHED` names: all parts of `.ci/release` for this machine.
+/// Checks the folder that `PUBLISHED` names, with all parts of `.ci/release` for this machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl, HELM, KUBEBUILDER_ASSETS and PUBLISHED, a folder of .ci/release"]
 async fn published_folder_is_complete_and_installs() -> Outcome {
@@ -194,7 +194,7 @@ async fn published_folder_is_complete_and_installs() -> Outcome {
     install(&folder, version).await
 }
 
-/// `.ci/image` runs its file tree with the user and the entry point of the Dockerfile.
+/// `.ci/image` runs the image with the user and the entry point of the Dockerfile.
 #[test]
 fn dockerfile_uses_the_pinned_toolchain_and_one_user() {
     let file = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();

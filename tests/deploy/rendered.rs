@@ -81,7 +81,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// Whether a role extends the roles of users (view, edit, admin), and grants the controller nothing.
+/// Whether a role extends the roles of users (view, edit, admin) instead of granting rights to the controller.
 pub(crate) fn is_for_users(role: &Value) -> bool {
     let labels = role["metadata"]["labels"].as_object();
     labels.is_some_and(|labels| {
@@ -105,14 +105,14 @@ impl fmt::Display for Key {
 
 pub(crate) type Objects = BTreeMap<Key, Value>;
 
-/// The objects of a folder below deploy/kustomize.
+/// Renders the objects of a folder below deploy/kustomize.
 pub(crate) fn kustomize(folder: &str) -> Objects {
     let mut kubectl = Command::new("kubectl");
     kubectl.arg("kustomize").arg(path(&format!("kustomize/{folder}")));
     objects(&run(kubectl).unwrap())
 }
 
-/// The objects of the chart, without the labels that only Helm sets.
+/// Renders the objects of the chart, without the labels that only Helm sets.
 pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
     let mut objects = objects(&run(template(release, namespace, values)).unwrap());
     for object in objects.values_mut() {
@@ -132,7 +132,7 @@ pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
     objects
 }
 
-/// The error of Helm for a chart with `values`.
+/// Renders the chart with invalid `values`. Returns the error of Helm.
 pub(crate) fn helm_complains(namespace: &str, values: &[&str]) -> String {
     match run(template("concertina", namespace, values)) {
         Ok(_) => panic!("the chart accepts {values:?}"),
@@ -155,7 +155,7 @@ pub(crate) fn helm_command() -> Command {
     )
 }
 
-/// A path below deploy/.
+/// The absolute path of a file or folder below deploy/.
 pub(crate) fn path(below: &str) -> String {
     format!("{}/deploy/{below}", env!("CARGO_MANIFEST_DIR"))
 }

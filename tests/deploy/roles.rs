@@ -1,5 +1,5 @@
-//! Compares the shipped roles with the roles that `concertina rbac` prints for the same flags. Also compares the guard
-//! objects in `deploy/kustomize/components` with the objects that the controller checks.
+//! Compares the shipped roles with the roles that `concertina rbac` prints for the same flags. Also checks that the
+//! controller accepts the shipped objects of its guards.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ fn roles_match_concertina_rbac_for_the_same_flags() {
         concertina.arg("rbac").args(flags(&only(&shipped, "Deployment")));
         let mut printed = rights(&objects(&run(concertina).unwrap()));
         match variant.folder {
-            // Built-in roles grant the cluster-wide rights here.
+            // In this overlay, a built-in role grants the cluster-wide rights.
             "overlays/built-in-role" => printed.retain(|right| !right.0.is_empty()),
             // The owner of single namespaces cannot grant rights in kube-system.
             "overlays/namespaced" => printed.retain(|right| right.0 != "kube-system"),

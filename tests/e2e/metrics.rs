@@ -286,7 +286,6 @@ pub(crate) const NODE: &str = "test-node";
 pub(crate) const ADDRESS: &str = "example.com/address";
 /// The annotation of a pod with the address of its node. Other pods report no such address.
 pub(crate) const NODE_ADDRESS: &str = "example.com/node-address";
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
 pub(crate) struct ListedPod {
@@ -317,7 +316,7 @@ impl Kubelet {
                 if let Ok(now) = update_pods(&api).await {
                     *listed.lock() = now;
                 }
-                tokio::time::sleep(POLL_INTERVAL).await;
+                tokio::time::sleep(Duration::from_millis(250)).await;
             }
         });
         Self { pods, task }

@@ -19,7 +19,7 @@ pub(crate) struct Browser {
     answers: BufReader<ChildStdout>,
     session: Option<String>,
     last: u64,
-    /// The browser's events since the page was opened: method and parameters.
+    /// The events of the browser since the page was opened, as method and parameters.
     pub(crate) events: Vec<(String, Value)>,
     profile: PathBuf,
 }
@@ -30,7 +30,7 @@ impl Browser {
         let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
         let profile = std::env::temp_dir().join(format!("concertina-browser-{}-{name}", std::process::id()));
         let mut child = Command::new("sh")
-            // The shell connects its input and output to the descriptors that the browser reads and writes.
+            // The browser reads descriptor 3 and writes descriptor 4, so the shell connects them to its input and output.
             .args(["-c", r#"exec "$0" "$@" 3<&0 4>&1 >/dev/null 2>&1 </dev/null"#, &program])
             .args([
                 "--headless=new",
@@ -78,7 +78,7 @@ impl Browser {
         }
     }
 
-    /// Evaluates an expression in the page.
+    /// Evaluates an expression in the page. Waits for the result of a promise.
     pub(crate) async fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", parameters).await;
@@ -86,7 +86,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Moves the pointer.
+    /// Moves the pointer to a position in pixels.
     pub(crate) async fn point(&mut self, x: f64, y: f64) {
         self.call("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y})).await;
     }
@@ -99,7 +99,7 @@ impl Browser {
         }
     }
 
-    /// Presses a named key.
+    /// Presses and releases a key, such as `Enter`.
     pub(crate) async fn press(&mut self, key: &str) {
         for kind in ["rawKeyDown", "keyUp"] {
             self.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "code": key})).await;

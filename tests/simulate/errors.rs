@@ -7,14 +7,14 @@ use crate::{file, options};
 use concertina::tools::PROCESS;
 use toolbox::simulate::simulate;
 
-/// The error of a file, without its folder.
+/// The error of a scenario file, without the path of its folder.
 fn error(name: &str, text: &str) -> String {
     let path = file(name, text);
     let error = simulate(&options(&path), PROCESS).expect_err("a scenario with an error").to_string();
     error.replace(&format!("{}/", path.parent().unwrap().display()), "")
 }
 
-/// The error for lines after an HPA. The HPA has the first eleven lines.
+/// The error of a scenario with an HPA in its first eleven lines, followed by `lines`.
 fn error_behind(lines: &str) -> String {
     // Tests run in parallel, so each one needs its own files.
     static FILES: AtomicUsize = AtomicUsize::new(0);

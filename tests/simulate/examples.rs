@@ -1,13 +1,13 @@
-//! The examples support their claims.
+//! Checks the claims of the examples, and the figures in the guide of the scaling policies.
 
 use std::path::Path;
 use std::time::Duration;
 
 use concertina::tools::PROCESS;
-use toolbox::simulate::run::{Comparison, Run, Scores};
+use toolbox::simulate::run::{Comparison, HpaRun, Scores};
 use toolbox::simulate::simulate;
 
-use crate::options;
+use crate::{file, options, run_scenario};
 
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_mins(minutes)
@@ -26,15 +26,15 @@ fn scores<const N: usize>(comparison: &Comparison) -> [&Scores; N] {
     scores.try_into().unwrap()
 }
 
-/// The sentences of the decisions between two minutes.
-fn sentences(run: &Run, from: u64, to: u64) -> Vec<&str> {
+/// The sentences of the decisions from one minute to another.
+fn sentences(hpa: &HpaRun, from: u64, to: u64) -> Vec<&str> {
     let within = |at: Duration| at >= minutes(from) && at < minutes(to);
-    let decisions = run.hpas[0].decisions.iter().filter(|decision| within(decision.at));
+    let decisions = hpa.decisions.iter().filter(|decision| within(decision.at));
     decisions.map(|decision| decision.sentence.as_str()).collect()
 }
 
-fn wanted(run: &Run, minute: usize) -> i32 {
-    run.hpas[0].samples[minute * 4].wanted
+fn wanted(hpa: &HpaRun, minute: u64) -> i32 {
+    hpa.samples.iter().find(|sample| sample.at == minutes(minute)).unwrap().wanted
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn shorter_window_saves_pods_and_costs_rescales() {
 #[test]
 fn queue_is_served_and_workers_scale_to_zero() {
     let comparison = example("queue-to-zero", &[], &["duration=30m"]);
-    let run = &comparison.runs[0];
-    assert_eq!((wanted(run, 4), wanted(run, 15), wanted(run, 23)), (1, 0, 0));
-    assert!(wanted(run, 7) >= 25);
+    let hpa = &comparison.runs[0].hpas[0];
+    assert_eq!((wanted(hpa, 4), wanted(hpa, 15), wanted(hpa, 23)), (1, 0, 0));
+    assert!(wanted(hpa, 7) >= 25);
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn initialization_period_ignores_start_up_cpu() {
 #[test]
 fn scaling_stops_while_metrics_are_missing() {
     let comparison = example("metrics-outage", &[], &[]);
-    let run = &comparison.runs[0];
-    assert_eq!(wanted(run, 25), wanted(run, 39));
-    assert!(wanted(run, 41) >= 2 * wanted(run, 39));
+    let hpa = &comparison.runs[0].hpas[0];
+    assert_eq!(wanted(hpa, 25), wanted(hpa, 39));
+    assert!(wanted(hpa, 41) >= 2 * wanted(hpa, 39));
     let [scores] = scores(&comparison);
     assert!(scores.unserved_fraction > 0.0);
 }
@@ -132,10 +132,10 @@ fn tolerance_ignores_a_rise_of_9_percent() {
 #[test]
 fn failed_metric_stops_scaling_down_but_not_up() {
     let comparison = example("two-metrics", &[], &[]);
-    let run = &comparison.runs[0];
-    assert_eq!(wanted(run, 31), wanted(run, 45), "traffic fell");
-    assert!(sentences(run, 30, 45).iter().any(|sentence| sentence.contains("nothing is scaled down while")));
-    assert!(wanted(run, 59) > wanted(run, 45), "traffic rose");
+    let hpa = &comparison.runs[0].hpas[0];
+    assert_eq!(wanted(hpa, 31), wanted(hpa, 45), "traffic fell");
+    assert!(sentences(hpa, 30, 45).iter().any(|sentence| sentence.contains("nothing is scaled down while")));
+    assert!(wanted(hpa, 59) > wanted(hpa, 45), "traffic rose");
 }
 
 #[test]
@@ -149,12 +149,12 @@ fn policies_keep_pods_for_the_next_spike() {
 #[test]
 fn crashing_pods_cause_no_scale_up() {
     let comparison = example("crash-loop", &[], &[]);
-    let run = &comparison.runs[0];
-    assert_eq!(run.hpas[0].scores.rescales, 0);
-    assert!(run.hpas[0].samples[15 * 4].ready <= 6);
-    assert!(run.hpas[0].scores.above_target > minutes(8));
+    let hpa = &comparison.runs[0].hpas[0];
+    assert_eq!(hpa.scores.rescales, 0);
+    assert!(hpa.samples[15 * 4].ready <= 6);
+    assert!(hpa.scores.above_target > minutes(8));
     assert!(
-        sentences(run, 10, 20)
+        sentences(hpa, 10, 20)
             .iter()
             .any(|sentence| sentence.contains("once missing and unready pods are filled in"))
     );
@@ -163,7 +163,147 @@ fn crashing_pods_cause_no_scale_up() {
 #[test]
 fn smallest_scenario_follows_the_day() {
     let comparison = example("business-day", &["start=05:00"], &["duration=6h"]);
-    let run = &comparison.runs[0];
-    assert_eq!(wanted(run, 60), 2);
-    assert!(wanted(run, 6 * 60) >= 12);
+    let hpa = &comparison.runs[0].hpas[0];
+    assert_eq!(wanted(hpa, 60), 2);
+    assert!(wanted(hpa, 6 * 60) >= 12);
+}
+
+/// Runs the scenario of a scaling policy, with and without the policy.
+fn policy_example(name: &str) -> Comparison {
+    example(&format!("policies/scenarios/{name}"), &[], &[])
+}
+
+/// The HPA in the run with the policy, and in the run without it.
+fn pair(comparison: &Comparison) -> (&HpaRun, &HpaRun) {
+    let variants: Vec<_> = comparison.runs.iter().map(|run| run.variant.as_str()).collect();
+    assert_eq!(variants, ["with policy", "without policy"]);
+    let (with, without) = (&comparison.runs[0].hpas[0], &comparison.runs[1].hpas[0]);
+    assert!(without.policies.is_empty() && without.decisions.iter().all(|it| it.policy.is_none()));
+    (with, without)
+}
+
+/// The periods in which a policy had an effect for a reason, as start and end in minutes.
+fn periods(hpa: &HpaRun, reason: &str) -> Vec<(u64, u64)> {
+    let of = hpa.policies.iter().filter(|span| span.reason.as_str() == reason);
+    of.map(|span| (span.from.as_secs() / 60, span.to.as_secs() / 60)).collect()
+}
+
+#[test]
+fn sale_begins_with_enough_pods() {
+    let comparison = policy_example("sale-weekend");
+    let (with, without) = pair(&comparison);
+    assert_eq!([119, 120, 180].map(|minute| wanted(with, minute)), [7, 30, 50]);
+    assert_eq!([119, 120, 180].map(|minute| wanted(without, minute)), [7, 7, 8]);
+    assert_eq!((with.scores.peak, without.scores.peak), (120, 130));
+    assert!(with.scores.unserved < 1.0 && without.scores.unserved > 100.0);
+    assert_eq!(periods(with, "ScheduleActive"), [(120, 180), (180, 960), (180, 960)]);
+}
+
+#[test]
+fn each_office_opens_with_its_floor() {
+    let comparison = policy_example("office-hours");
+    let (with, without) = pair(&comparison);
+    assert_eq!([119, 120, 780, 1139].map(|minute| wanted(with, minute)), [2, 10, 6, 6]);
+    assert_eq!(wanted(without, 120), 2);
+    assert!(without.scores.unserved > 3.0 * with.scores.unserved);
+    assert_eq!(periods(with, "ScheduleActive"), [(120, 780), (780, 1140)]);
+}
+
+#[test]
+fn fallback_replaces_the_adapter_two_minutes_after_its_failure() {
+    let comparison = policy_example("adapter-outage");
+    let (with, without) = pair(&comparison);
+    assert_eq!([21, 23, 44].map(|minute| wanted(with, minute)), [5, 12, 12]);
+    assert_eq!([21, 23, 44].map(|minute| wanted(without, minute)), [5, 5, 5]);
+    assert_eq!(periods(with, "FallbackActive"), [(22, 45)]);
+    assert!(with.scores.unserved_fraction < 0.001 && without.scores.unserved_fraction > 0.09);
+}
+
+#[test]
+fn pods_that_wait_for_gpus_are_not_multiplied() {
+    let comparison = policy_example("pending-gpu-pods");
+    let (with, without) = pair(&comparison);
+    assert_eq!((with.scores.peak, without.scores.peak), (22, 40));
+    assert_eq!([20, 30, 45].map(|minute| wanted(with, minute)), [6, 10, 14]);
+    assert!(with.scores.pod_hours < 0.6 * without.scores.pod_hours);
+    let held = periods(with, "PendingPods");
+    assert_eq!(held.first(), Some(&(11, 26)));
+}
+
+#[test]
+fn bad_version_is_not_multiplied() {
+    let comparison = policy_example("bad-rollout");
+    let (with, without) = pair(&comparison);
+    assert_eq!([12, 39].map(|minute| wanted(with, minute)), [12, 12]);
+    assert_eq!([12, 39].map(|minute| wanted(without, minute)), [12, 58]);
+    assert_eq!((with.scores.peak, without.scores.peak), (60, 90));
+    assert_eq!(periods(with, "RolloutInProgress"), [(16, 40)]);
+}
+
+#[test]
+fn pause_ends_at_its_time() {
+    let comparison = policy_example("pause-with-expiry");
+    let (with, without) = pair(&comparison);
+    assert_eq!([0, 119, 120, 130].map(|minute| wanted(with, minute)), [6, 6, 12, 15]);
+    assert_eq!(wanted(without, 119), 13);
+    assert_eq!(periods(with, "Paused"), [(0, 120)]);
+    let withheld = with.samples.iter().find(|sample| sample.at == minutes(110)).unwrap();
+    assert!(withheld.withheld > Some(6), "{withheld:?}");
+}
+
+#[test]
+fn vanished_queue_ends_after_ten_minutes() {
+    let comparison = policy_example("vanished-queue");
+    let (with, without) = pair(&comparison);
+    assert_eq!([39, 41, 89].map(|minute| wanted(with, minute)), [12, 2, 2]);
+    assert_eq!(wanted(without, 89), 12);
+    assert_eq!(periods(with, "FallbackActive"), [(40, 90)]);
+}
+
+#[test]
+fn sidecars_without_requests_do_not_stop_the_hpa() {
+    let comparison = policy_example("sidecars");
+    let (with, without) = pair(&comparison);
+    assert_eq!((wanted(with, 74), wanted(without, 74)), (13, 3));
+    assert_eq!(without.scores.rescales, 0);
+    assert!(without.scores.unserved_fraction > 0.4 && with.scores.unserved_fraction < 0.001);
+}
+
+/// A scenario with a policy object.
+fn with_object(policy: &str) -> String {
+    format!(
+        "duration: 10m
+hpas:
+  - metadata: {{name: web, labels: {{team: shop}}}}
+    spec:
+      scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}
+      maxReplicas: 10
+      metrics: [{{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 60}}}}}}]
+load: [{{cpu: 100m}}]
+policies:
+  - {policy}
+"
+    )
+}
+
+#[test]
+fn policy_objects_apply_by_their_selector() {
+    for (kind, team, expected) in
+        [("ScalingPolicy", "shop", 4), ("ClusterScalingPolicy", "shop", 4), ("ScalingPolicy", "other", 1)]
+    {
+        let policy = format!(
+            "{{apiVersion: autoscaling.concertina.dev/v1alpha1, kind: {kind}, metadata: {{name: p}}, \
+             spec: {{selector: {{matchLabels: {{team: {team}}}}}, mode: Pinned, replicas: 4}}}}"
+        );
+        let comparison = run_scenario("policy-object.yaml", &with_object(&policy));
+        let (with, without) = pair(&comparison);
+        assert_eq!((wanted(with, 5), wanted(without, 5)), (expected, 1), "{kind} {team}");
+    }
+}
+
+#[test]
+fn list_of_policies_accepts_only_policies() {
+    let path = file("policy-kind.yaml", &with_object("{kind: ConfigMap, metadata: {name: p}}"));
+    let error = simulate(&options(&path), PROCESS).unwrap_err().to_string();
+    assert!(error.contains("policies[0]: expected a ScalingPolicy or ClusterScalingPolicy"), "{error}");
 }

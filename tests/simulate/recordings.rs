@@ -1,8 +1,8 @@
-//! Recordings of kube-controller-manager, expressed as scenarios. A recording and its scenario lead to the
-//! same decisions.
+//! Recordings of kube-controller-manager, expressed as scenarios. A recording and its scenario must lead to the same
+//! decisions.
 //!
-//! A recording sets the state for each sync freely. In a scenario, pods follow the count. A recording is therefore used
-//! only up to the first sync that a scenario cannot have. The HPA must scale a workload on a single metric (cpu in
+//! A recording sets the state for each sync freely. In a scenario, the pods follow the desired count. The test therefore
+//! uses a recording only up to the first sync that a scenario cannot have. The HPA must scale a workload on a single metric (cpu in
 //! percent). All pods must run, be ready, and have samples. Their number must match the count of the target, and only
 //! the decisions may change the count.
 
@@ -20,8 +20,7 @@ use crate::{only, run_scenario};
 
 /// The request of each pod, in cores. It is so large that rounding to millicores does not matter.
 const REQUEST: f64 = 1_000.0;
-/// The smallest plausible number of recordings. A smaller number means that the search for recordings
-/// failed.
+/// The minimum number of recordings. A smaller number means that the search for recordings failed.
 const FEWEST: usize = 15;
 
 /// One sync of a recording that a scenario can have.
@@ -29,8 +28,9 @@ struct Sync {
     replicas: i64,
     /// Usage divided by request.
     utilization: f64,
-    /// The resulting count, and the utilization in percent that kube-controller-manager reported.
+    /// The desired count of kube-controller-manager.
     wanted: i64,
+    /// The utilization in percent in the status that kube-controller-manager wrote.
     percent: Option<f64>,
 }
 
@@ -116,7 +116,7 @@ fn expressed(recording: &Value) -> Vec<Sync> {
     syncs
 }
 
-/// The count and utilization, if no fault or special case is present.
+/// The count and the utilization. Returns `None` for a state with a fault or a special case.
 fn state(world: &BTreeMap<&str, &Value>, now: f64) -> Option<(i64, f64)> {
     let [target] = world.get("targets")?.as_array()?.as_slice() else { return None };
     let pods = world.get("pods")?.as_array()?;
@@ -144,7 +144,7 @@ fn state(world: &BTreeMap<&str, &Value>, now: f64) -> Option<(i64, f64)> {
     Some((replicas, used / requested))
 }
 
-/// Whether a pod runs and is ready, and its sample counts.
+/// Whether a pod runs and is ready, and the decision uses its sample.
 fn is_settled(pod: &Value, sample: &Value, now: f64) -> bool {
     let (status, spec) = (&pod["status"], &pod["spec"]);
     let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -192,7 +192,7 @@ fn scenario(recording: &Value, syncs: &[Sync]) -> String {
     let mut points = String::new();
     for (number, sync) in syncs.iter().enumerate() {
         let cores = sync.utilization * REQUEST * sync.replicas as f64;
-        // The load is a step curve, in which each value holds until the next.
+        // The load is a step curve. Each value applies until the next point.
         let at = if number == 0 { 0.0 } else { period * (number as f64 - 1.0) + 1.0 };
         write!(points, "{{at: {at}s, value: {cores:.6}}}, ").unwrap();
     }

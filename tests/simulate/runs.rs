@@ -1,6 +1,5 @@
-//! Properties of every run, for any policies, load and startup times: bounds, rates, a warm start, samples
-//! in step with syncs, the same result each time. The simple case: manifests and a load, without a scenario
-//! file.
+//! Properties of every run, for any policies, load and startup times: bounds, rates, a warm start, a sample per sync, and
+//! repeatable results. Also runs of manifests and a load without a scenario file.
 
 use std::time::Duration;
 
@@ -225,7 +224,7 @@ load:
     )
 }
 
-/// The count `seconds` before a sample.
+/// The desired count `seconds` before a time.
 fn before(run: &HpaRun, at: Duration, seconds: u64) -> i32 {
     let Some(from) = at.checked_sub(Duration::from_secs(seconds)) else { return REPLICAS };
     run.samples.iter().rev().find(|sample| sample.at <= from).map_or(REPLICAS, |sample| sample.wanted)
@@ -242,8 +241,7 @@ proptest! {
         for sample in &run.samples {
             let (at, wanted) = (sample.at, sample.wanted);
             prop_assert!((2..=case.max).contains(&wanted), "{sample:?}");
-            // The rate limit counts from the count at the start of its period, and applies only if the
-            // count changes.
+            // A rate policy limits the change since the start of its period, and only in a sync that changes the count.
             if wanted > last {
                 prop_assert!(wanted <= before(run, at, case.up.seconds) + case.up.pods, "{sample:?}");
             }

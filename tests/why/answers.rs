@@ -1,29 +1,20 @@
-//! Each path of a sync: a controller acts as the answer announces. The rebuilt history, compared with a
-//! controller that has the real one.
+//! Checks that a controller acts as the answer announces, for each path of a sync. Also compares predictions from the
+//! rebuilt history with the actions of a controller that has the real history.
 
 use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
 use toolbox::why::Diagnosis;
 
-use super::{ask, codes, document, sentence};
+use super::{ask, codes, document, queue, sentence};
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{Fixture, Harness};
-
-/// A queue of `items` for 4 workers that take 10 each.
-fn queue(items: &str) -> Fixture {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", items);
-    stage.create(hpa("web", &[external("queue", "10")]));
-    stage
-}
 
 fn with(stage: Fixture, change: impl FnOnce(&mut Value)) -> Fixture {
     stage.edit("web", change);
     stage
 }
 
-/// Ready pods, one for each number in `millicores`, which is its usage. Each pod requests 100.
+/// A Deployment with a ready pod for each number in `millicores`, which is the usage of the pod. Each pod requests 100.
 fn pods(millicores: &[u32]) -> Fixture {
     let stage = Fixture::new();
     stage.target("web", i64::try_from(millicores.len()).unwrap());
@@ -246,12 +237,12 @@ fn queue_with(items: &str, behavior: Value) -> Fixture {
     stage
 }
 
-/// Runs a controller under a load that changes once a minute, and predicts every sync. Returns the number of
-/// correct predictions, the number of all predictions, and the wrong ones.
+/// Runs a controller under a load that changes once a minute, and predicts every sync. Returns the number of correct
+/// predictions, the number of all predictions, and a text for each wrong prediction.
 async fn predict(behavior: Value, loads: &[u32]) -> (usize, usize, Vec<String>) {
     let rig = Harness::start(queue_with("20", behavior));
     let (mut right, mut all, mut wrong) = (0, 0, Vec::new());
-    // The first rescale makes the size of the next one known.
+    // An event names only the new count. After a first rescale, the size of the next rescale is known.
     rig.until("the target is scaled down", 900.0, |stage| stage.replicas("web") == 2).await;
     rig.pass(14.0).await;
     for load in loads {
@@ -316,7 +307,7 @@ async fn rebuilt_history_has_origins() {
     let unknowns: Vec<_> =
         answer["unknowns"].as_array().unwrap().iter().map(|unknown| &unknown["code"]).collect();
     assert_eq!(unknowns, ["recommendations", "amounts", "flags", "version"]);
-    // Recommendations after the rescale left no trace.
+    // The recommendations after the last rescale left no trace in the cluster.
     assert!(
         answer["sentence"].as_str().unwrap().contains("still holds 12, for at least another"),
         "{answer}"

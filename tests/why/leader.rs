@@ -1,32 +1,26 @@
-//! The leader's record, read from its pod by port-forward. `--from` explains a stored record.
+//! The record of the leader, read from its pod through a port-forward or with `--from`. Also the state of the controller
+//! for the console, read with the permissions of a user.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use autoscaling::history::History;
 use cluster::client::{ClientOptions, Clients};
-use concertina::cli::Config;
 use concertina::serve::{Endpoints, Health, serve_connection};
 use concertina::tools::PROCESS;
+use console::controller::{ControllerState, Inspect, Missing};
 use controller::store::Key;
+use fake_cluster::{FaultAction, FaultRule, Status};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use toolbox::console::Inspector;
+use toolbox::options::why::Leader;
 use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 
 use super::options;
-use super::port_forward_proxy::{PortForwardProxy, TOKEN};
+use super::port_forward_proxy::{POD, PortForwardProxy, TOKEN, lease, pod, rig, user};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
-
-pub(crate) const POD: &str = "concertina-7d9c5";
-
-/// A client configuration with `token`.
-pub(crate) fn user(token: &str) -> kube::Config {
-    let mut config = kube::Config::new("https://embedded".parse().unwrap());
-    config.auth_info.token = Some(token.to_owned().into());
-    config
-}
 
 async fn text_of(rig: &Harness, front: &PortForwardProxy, user: &kube::Config, words: &[&str]) -> String {
     let refusals = Refusals::new();
@@ -43,41 +37,6 @@ async fn text_of(rig: &Harness, front: &PortForwardProxy, user: &kube::Config, w
 async fn document(rig: &Harness, front: &PortForwardProxy, words: &[&str]) -> Value {
     let words: Vec<_> = words.iter().chain(&["-o", "json"]).copied().collect();
     serde_json::from_str(&text_of(rig, front, &user(TOKEN), &words).await).unwrap()
-}
-
-/// A rig with non-default flags. Its controller holds the Lease.
-pub(crate) fn rig() -> Harness {
-    let stage = Fixture::new();
-    for (name, replicas) in [("web", 4), ("api", 2)] {
-        stage.target(name, replicas);
-        stage.create(hpa(name, &[external("queue", "10")]));
-    }
-    stage.external("queue", "40");
-    let mut config = Config::default();
-    config.controller.settings.downscale_stabilization = Duration::from_secs(90);
-    config.controller.sync_period = Duration::from_secs(10);
-    let rig = Harness::with(stage, &config);
-    lease(&rig, &format!("{POD}_0f8e"));
-    pod(&rig, "Running");
-    rig
-}
-
-fn lease(rig: &Harness, holder: &str) {
-    rig.cluster.put_raw(json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "concertina", "namespace": "kube-system"},
-        "spec": {"holderIdentity": holder},
-    }));
-}
-
-fn pod(rig: &Harness, phase: &str) {
-    let ports = json!([{"name": "https", "containerPort": 10257}]);
-    rig.cluster.put_raw(json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": POD, "namespace": "kube-system"},
-        "spec": {"nodeName": "cp-1", "containers": [{"name": "concertina", "image": "c", "ports": ports}]},
-        "status": {"phase": phase},
-    }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,7 +217,7 @@ async fn ask(rig: &Harness, words: &[&str]) -> (Result<Diagnosis, WhyError>, Str
     let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
     let words: Vec<_> = ["-n", "shop", "--from=http://controller"].iter().chain(words).copied().collect();
     let way = Connection::Record { clients: &clients, url: "http://controller".to_owned() };
-    let (clock, stop) = (std::sync::Arc::clone(&rig.clock), CancellationToken::new());
+    let (clock, stop) = (Arc::clone(&rig.clock), CancellationToken::new());
     let mut out = Vec::new();
     let found = why::run_with(&options(&words), PROCESS, way, clock, &mut out, stop).await;
     (found, String::from_utf8(out).unwrap())
@@ -337,4 +296,92 @@ async fn unknown_hpa_has_the_controllers_error() {
         "{error}"
     );
     assert_eq!(text, "");
+}
+
+/// Gives the pod of the controller the label of an installation and a status.
+fn label(rig: &Harness) {
+    rig.cluster.put_raw(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": POD, "namespace": "kube-system", "labels": {"app.kubernetes.io/name": "concertina"}},
+        "spec": {"nodeName": "cp-1", "containers": [{"name": "concertina", "image": "concertina:1",
+            "ports": [{"name": "https", "containerPort": 10257}]}]},
+        "status": {
+            "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "concertina", "restartCount": 2, "ready": true, "image": "c", "imageID": ""}],
+        },
+    }));
+}
+
+async fn state(front: &PortForwardProxy, token: &str) -> ControllerState {
+    let clients = Clients::over(front.connector(), &ClientOptions::default()).unwrap();
+    let clients = clients.with_user(&user(token)).unwrap();
+    Inspector::new(clients, Leader::candidates(None)).inspect().await
+}
+
+fn part<'a>(state: &'a ControllerState, part: &str) -> &'a Missing {
+    state.missing.iter().find(|missing| missing.part == part).unwrap_or_else(|| panic!("{:?}", state.missing))
+}
+
+fn refuse(rig: &Harness, path: &str) {
+    let action = FaultAction::Status(Status::new(403, "Forbidden", "no"));
+    rig.cluster.faults().add(FaultRule::new(action).path_contains(path));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_shows_its_replicas_and_numbers() {
+    let rig = rig();
+    label(&rig);
+    rig.pass(31.0).await;
+    let state = state(&PortForwardProxy::new(&rig, POD, 10257), TOKEN).await;
+    let lease = state.lease.as_ref().unwrap();
+    assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("kube-system", "concertina"));
+    let [replica] = &state.replicas[..] else { panic!("{:?}", state.replicas) };
+    assert_eq!((replica.pod.as_str(), replica.leads, replica.ready, replica.restarts), (POD, true, true, 2));
+    let numbers = state.numbers.as_ref().unwrap();
+    assert_eq!(numbers.hpas, Some(2.0));
+    assert!(numbers.lateness.as_ref().unwrap().count > 0.0, "{numbers:?}");
+    assert!(numbers.requests.iter().any(|row| row.resource.starts_with("horizontalpodautoscalers")));
+    // The proxy serves no /handover.
+    assert!(part(&state, "handover").reason.contains("404"), "{:?}", state.missing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_permissions_are_named_and_the_rest_is_shown() {
+    let rig = rig();
+    label(&rig);
+    let front = PortForwardProxy::new(&rig, POD, 10257);
+    let refused = state(&front.forbidding(), TOKEN).await;
+    let pages = part(&refused, "pages of the controller");
+    assert_eq!(pages.reason, "you may not get and create pods/portforward in namespace kube-system");
+    assert_eq!(
+        pages.advice,
+        "A Role with get and create on pods/portforward in namespace kube-system allows it."
+    );
+    assert!(refused.lease.is_some() && refused.replicas.len() == 1);
+
+    let denied = state(&front.answering("403 Forbidden"), TOKEN).await;
+    assert_eq!(
+        part(&denied, "metrics").advice,
+        "A ClusterRole with get on the nonResourceURL /metrics allows it."
+    );
+
+    refuse(&rig, "/leases/");
+    refuse(&rig, "/pods");
+    let nothing = state(&front, TOKEN).await;
+    assert_eq!(
+        part(&nothing, "Lease").advice,
+        "A Role with get on leases.coordination.k8s.io in namespace concertina-system allows it."
+    );
+    assert_eq!(part(&nothing, "replicas").reason, "you may not list pods in namespace concertina-system");
+    assert!(nothing.lease.is_none() && nothing.numbers.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_without_concertina_says_so() {
+    let rig = rig();
+    rig.cluster.delete("coordination.k8s.io/leases", "kube-system", "concertina").unwrap();
+    let state = state(&PortForwardProxy::new(&rig, POD, 10257), TOKEN).await;
+    let [missing] = &state.missing[..] else { panic!("{:?}", state.missing) };
+    assert!(missing.reason.starts_with("no Concertina controller runs in this cluster"), "{missing:?}");
+    assert!(missing.advice.contains("--leader"), "{missing:?}");
 }

@@ -1,5 +1,5 @@
-//! Reads that are forbidden or not served are reported, and the rest of the answer is complete. Also the
-//! reads that the decision does not need: owners, field managers, the server's time.
+//! Forbidden reads and missing APIs are reported, and the rest of the answer is complete. Also covers the reads that the
+//! decision does not need: owners, field managers, and the time of the server.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use super::{ask, ask_until, codes, document};
 use crate::support::Fixture;
 use crate::support::objects::{cpu, deployment, external, hpa, pod};
 
+/// A cluster with an HPA on cpu and on an external metric.
 fn both() -> Fixture {
     let stage = Fixture::new();
     stage.target("web", 2);
@@ -26,7 +27,7 @@ fn both() -> Fixture {
     stage
 }
 
-/// The cluster with a rule that forbids one kind of read.
+/// The cluster of [`both`] with a rule that forbids the reads of `resource`.
 fn without(rule: impl FnOnce(FaultRule) -> FaultRule, resource: &str) -> Fixture {
     let stage = both();
     let message = format!("{resource} is forbidden: User \"viewer\" cannot read resource \"{resource}\"");

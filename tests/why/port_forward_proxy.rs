@@ -1,12 +1,14 @@
-//! A proxy for the embedded cluster that forwards one port of one pod, where a controller serves its record
-//! over TLS.
+//! A controller with a Lease and a pod, and a proxy for the embedded cluster. The proxy forwards one port of the pod, where
+//! the controller serves its record over TLS.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use concertina::cli::Config;
 use concertina::serve::{Endpoints, Health, serve_connection};
 use fake_cluster::Cluster;
 use futures::{SinkExt, StreamExt};
@@ -23,6 +25,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::WebSocketStream;
@@ -31,9 +34,12 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use crate::support::Harness;
+use crate::support::objects::{external, hpa};
+use crate::support::{Fixture, Harness};
 
 pub(crate) const TOKEN: &str = "token-of-the-user";
+/// The pod of the controller.
+pub(crate) const POD: &str = "concertina-7d9c5";
 
 #[derive(Clone)]
 pub(crate) struct PortForwardProxy {
@@ -44,7 +50,7 @@ pub(crate) struct PortForwardProxy {
     tls: TlsAcceptor,
     /// Whether the port-forward is refused.
     forbids: bool,
-    /// A status code and reason to send instead of the record, and a body.
+    /// The status line and the body of a response that replaces the record.
     answer: Option<(&'static str, Arc<str>)>,
     received: Arc<Mutex<ReceivedRequest>>,
 }
@@ -163,7 +169,7 @@ impl PortForwardProxy {
         answer.body(String::new()).unwrap()
     }
 
-    /// Forwards like a kubelet.
+    /// Forwards between the client and the pod, as a kubelet does.
     async fn pump(self, mut socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>) {
         for channel in [0, 1] {
             let [low, high] = 10257_u16.to_le_bytes();
@@ -237,6 +243,48 @@ impl PortForwardProxy {
         };
         tokio::select! { biased; () = up => {} () = down => {} }
     }
+}
+
+/// The client configuration of a user with `token`.
+pub(crate) fn user(token: &str) -> kube::Config {
+    let mut config = kube::Config::new("https://embedded".parse().unwrap());
+    config.auth_info.token = Some(token.to_owned().into());
+    config
+}
+
+/// A rig with non-default flags, whose controller holds the Lease and has a pod.
+pub(crate) fn rig() -> Harness {
+    let stage = Fixture::new();
+    for (name, replicas) in [("web", 4), ("api", 2)] {
+        stage.target(name, replicas);
+        stage.create(hpa(name, &[external("queue", "10")]));
+    }
+    stage.external("queue", "40");
+    let mut config = Config::default();
+    config.controller.settings.downscale_stabilization = Duration::from_secs(90);
+    config.controller.sync_period = Duration::from_secs(10);
+    let rig = Harness::with(stage, &config);
+    lease(&rig, &format!("{POD}_0f8e"));
+    pod(&rig, "Running");
+    rig
+}
+
+pub(crate) fn lease(rig: &Harness, holder: &str) {
+    rig.cluster.put_raw(json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "concertina", "namespace": "kube-system"},
+        "spec": {"holderIdentity": holder},
+    }));
+}
+
+pub(crate) fn pod(rig: &Harness, phase: &str) {
+    let ports = json!([{"name": "https", "containerPort": 10257}]);
+    rig.cluster.put_raw(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": POD, "namespace": "kube-system"},
+        "spec": {"nodeName": "cp-1", "containers": [{"name": "concertina", "image": "c", "ports": ports}]},
+        "status": {"phase": phase},
+    }));
 }
 
 /// Accepts any client certificate, or none.

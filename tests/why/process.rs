@@ -1,4 +1,4 @@
-//! The built program: exit codes, kubeconfig, plugin name.
+//! The built program: its exit codes, its kubeconfig, and its name as a plugin.
 
 #![allow(
     clippy::disallowed_methods,
@@ -67,7 +67,7 @@ impl ServedCluster {
         Self { cluster, folder, stop }
     }
 
-    /// Exit code, standard output and standard error.
+    /// Runs a program. Returns the exit code, the standard output and the standard error.
     async fn run(&self, program: &Path, words: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(program);
         command.args(words).env("KUBECONFIG", self.folder.join("config"));

@@ -17,7 +17,7 @@ pub(crate) const KINDS: [Kind; 5] = [
     ("example.com/v1", "Widget", "widgets"),
 ];
 
-/// The version of targets that exist from the start, and whose counts only the HPA changes.
+/// The version of targets that exist from the start. Only the HPA changes their counts.
 pub(crate) const LEGACY: &str = "legacy.example.com/v1";
 
 pub(crate) struct Draft {
@@ -41,7 +41,7 @@ pub(crate) struct Target {
 
 pub(crate) struct Hpa {
     pub(crate) name: String,
-    /// Includes the reference to the target.
+    /// The spec, including the reference to the target.
     pub(crate) spec: Value,
     pub(crate) scale: Option<String>,
     pub(crate) traits: Vec<Trait>,
@@ -124,7 +124,7 @@ impl Draft {
         self.next.hpa_changes.push(Call { method: Method::PATCH, path, body: json!({"spec": spec}) });
     }
 
-    /// Creates the target.
+    /// Creates a target whose pods have the label `app`.
     pub(crate) fn create_target(&mut self, target: &Target, app: &str) {
         if target.kind.0 == LEGACY {
             return;
@@ -152,7 +152,7 @@ impl Draft {
         self.target_status(target, target.replicas, &format!("app={app}"));
     }
 
-    /// Sets the count in the status of a target. Only widgets have their selector there.
+    /// Sets the count in the status of a target. Only the status of a widget has a selector.
     pub(crate) fn target_status(&mut self, target: &Target, replicas: i64, selector: &str) {
         if target.kind.0 == LEGACY {
             return;
@@ -222,7 +222,7 @@ impl Draft {
         self.next.changes.push(Call { method: Method::DELETE, path, body: json!({"gracePeriodSeconds": 0}) });
     }
 
-    /// Ends a step with the given loads of the sources, in percent of their targets.
+    /// Completes a step with the given loads of the sources, in percent of their targets.
     pub(crate) fn step(&mut self, loads: &[i64]) {
         let readings = self.readings(loads);
         let mut step = std::mem::take(&mut self.next);

@@ -7,7 +7,7 @@ use crate::rng::Rng;
 use crate::themes::mark;
 
 fn fault(draft: &mut Draft, class: Class, times: u32, mut action: Action) {
-    // Each controller sends the events of all worlds one after another. An event that is sent again later would delay
+    // Each controller sends the events of all worlds one after another. An event with a delayed retry would shift the
     // events of other worlds into steps with other faults.
     if let (Class::Event, Action::Answer(answer)) = (class, &mut action) {
         answer.retry_after = None;
@@ -15,7 +15,7 @@ fn fault(draft: &mut Draft, class: Class, times: u32, mut action: Action) {
     draft.next.faults.push(Fault { class, times, action });
 }
 
-/// With one metric, both controllers send one request to the metrics APIs per sync.
+/// Keeps one metric, so that both controllers send one request to the metrics APIs per sync.
 pub(crate) fn one_source(draft: &mut Draft) {
     draft.sources.truncate(1);
 }
@@ -31,7 +31,7 @@ fn any_class(dice: &mut Rng) -> Class {
     ])
 }
 
-/// The responses of an overloaded API server.
+/// Injects the responses of an overloaded API server.
 pub(crate) fn throttled(draft: &mut Draft, number: usize) {
     for _ in 0..draft.dice.between(1, 2) {
         let class = any_class(&mut draft.dice);
@@ -95,7 +95,7 @@ pub(crate) fn cut(draft: &mut Draft, number: usize) {
     fault(draft, class, 1, action);
 }
 
-/// Other clients write between a controller's read and its write.
+/// Lets other clients write between the read and the write of a controller.
 pub(crate) fn conflicts(draft: &mut Draft, number: usize) {
     if number > 0 {
         let (class, times) = draft.dice.pick(&[

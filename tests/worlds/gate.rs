@@ -1,5 +1,5 @@
-//! Controls the syncs of each world at the proxy. A sync starts with a read of the Scale, so a held read
-//! holds the sync. The number of reads that pass is the number of syncs.
+//! Controls the syncs of each world at the proxy. A sync starts with a read of the Scale, so the gate holds a sync by
+//! holding this read. The number of reads that pass is the number of syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use crate::outcome::{Failure, Outcome};
 use crate::plan::{Action, Class, Fault};
 
-/// Maximum time between a failed request for a Scale and the retry of the read in the same sync. The time is shorter
-/// than the minimum time between two syncs.
+/// The maximum time from a failed request for a Scale to the retry of the read in the same sync. It is shorter than the
+/// minimum time between two syncs.
 const SAME_SYNC: Duration = Duration::from_millis(1400);
-/// Maximum time between two requests of one sync, except retries.
+/// The maximum time between two requests of one sync, except for retries.
 const QUIET: Duration = Duration::from_millis(700);
-/// Time after which no event is pending.
+/// After this time without a request, no event is pending.
 const EVENTS_QUIET: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
@@ -31,24 +31,25 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct State {
     rooms: BTreeMap<String, Room>,
-    /// Bytes that some watch is expected to deliver, and whether a watch has delivered them.
+    /// The bytes that a watch must deliver, and whether a watch has delivered them.
     expected: Vec<(Vec<u8>, bool)>,
 }
 
 /// The requests in one namespace.
 #[derive(Default)]
 struct Room {
-    /// Remaining syncs by path of the Scale.
+    /// The number of allowed syncs that have not started, by path of the Scale.
     permits: BTreeMap<String, u32>,
+    /// The number of held reads, by path of the Scale.
     held: BTreeMap<String, u32>,
-    /// Times of the last failures by path.
+    /// The times of the last failures, by path.
     failed: BTreeMap<String, Instant>,
     faults: Vec<Fault>,
     in_flight: u32,
     last_end: Option<Instant>,
 }
 
-/// A request in a namespace of a world, until it is answered.
+/// A request in the namespace of a world that has no response yet.
 pub(crate) struct Passage {
     gate: Gate,
     namespace: String,
@@ -63,7 +64,7 @@ impl Drop for Passage {
     }
 }
 
-/// Counts a held request while its client waits.
+/// Counts a held read while its client waits.
 struct Held<'a>(&'a Gate, &'a str, &'a str);
 
 impl<'a> Held<'a> {
@@ -125,7 +126,7 @@ impl Gate {
         .await
     }
 
-    /// Waits until the next syncs of the Scales are held, so that the allowed ones have ended.
+    /// Waits until the next syncs of the Scales are held, which means that the allowed syncs have ended.
     pub(crate) async fn next_held(&self, namespace: &str, scales: &[String]) -> Outcome {
         self.wait(&format!("the next syncs in {namespace}"), |state| {
             let room = state.rooms.get(namespace).ok_or("the room is closed")?;
@@ -188,8 +189,6 @@ impl Gate {
         .await
     }
 
-    // --- requests
-
     /// Registers a request. A read of a Scale waits until its sync is allowed.
     pub(crate) async fn enter(&self, namespace: &str, class: Option<Class>, path: &str) -> Option<Passage> {
         let held = (class == Some(Class::ScaleGet)).then(|| Held::new(self, namespace, path));
@@ -202,7 +201,7 @@ impl Gate {
                 let room = state.rooms.get_mut(namespace)?;
                 if class != Some(Class::ScaleGet) || room.admits(path) {
                     room.in_flight += 1;
-                    // Under the same lock as the permit, so that an admitted request never counts as held.
+                    // The lock still protects the permit, so an admitted request never counts as held.
                     if let Some(held) = held {
                         held.admit(room);
                     }
@@ -232,8 +231,6 @@ impl Gate {
             room.failed.insert(path.to_owned(), Instant::now());
         }
     }
-
-    // --- watches
 
     /// Expects bytes in a watch.
     pub(crate) fn expect(&self, bytes: &str) {

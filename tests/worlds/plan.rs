@@ -1,5 +1,5 @@
-//! The plan of a world: requests, metrics and faults, step by step. A plan is a pure value. Consecutive
-//! seeds give plans that run through all themes.
+//! The plan of a world: requests, metrics and faults, step by step. A plan is a pure value. Consecutive seeds cover all
+//! themes in turn.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedHpa {
     pub(crate) name: String,
-    /// Path of the Scale that each sync reads first. `None`: the reference of the target is invalid, and a
-    /// sync sends no such request.
+    /// The path of the Scale that each sync reads first. `None` if the reference to the target is invalid, so that a sync
+    /// sends no such request.
     pub(crate) scale: Option<String>,
-    /// Properties that an intended difference depends on.
+    /// The properties of the HPA that an intended difference depends on.
     pub(crate) traits: Vec<Trait>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Trait {
     Overflow,
     /// The HPA is deleted and created again under its name, and its rules depend on the history.
     Recreated,
-    /// A write is processed, and its response is lost.
+    /// The API server processes a write, and its response is lost.
     LostResponse,
 }
 
@@ -71,13 +71,13 @@ pub(crate) struct Call {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readings {
     pub(crate) usage: Vec<PodUsage>,
-    /// Metrics of pods by name of the metric: pod, application, value.
+    /// The metrics of pods, by name of the metric. Each entry has the pod, its application, and the value.
     pub(crate) pods: BTreeMap<String, Vec<(String, String, String)>>,
-    /// Metrics of objects by path below the namespace.
+    /// The metrics of objects, by path below the namespace.
     pub(crate) objects: BTreeMap<String, String>,
-    /// Values of external metrics by name.
+    /// The values of external metrics, by name.
     pub(crate) external: BTreeMap<String, Vec<String>>,
-    /// Answers that replace the answers of an API group.
+    /// The responses that replace all responses of an API group.
     pub(crate) failures: BTreeMap<&'static str, Answer>,
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct PodUsage {
     pub(crate) app: String,
     /// Age of the measurement in seconds.
     pub(crate) age: i64,
-    /// Name of the container, resource, quantity.
+    /// For each container, its name and the quantity of each resource.
     pub(crate) containers: Vec<(String, Vec<(&'static str, String)>)>,
 }
 
-/// A fault between the controller and the API server. It hits the next `times` requests of its class.
+/// A fault between the controller and the API server. It affects the next `times` requests of its class.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) class: Class,
@@ -151,7 +151,7 @@ impl Answer {
     }
 }
 
-/// Loads in percent. None is close to the default tolerance.
+/// Loads in percent of the target. No load is close to a limit of the default tolerance, 90 % or 110 %.
 const LOADS: [i64; 9] = [0, 20, 60, 100, 103, 140, 200, 350, 1000];
 const STEPS: usize = 5;
 
@@ -231,7 +231,7 @@ pub(crate) fn spec(draft: &mut Draft) -> Value {
     spec
 }
 
-/// Rules that do not depend on the duration of a run: windows and periods are far longer, or zero.
+/// Rules whose results do not depend on the duration of a run. A window or period is zero or much longer than a run.
 pub(crate) fn behavior(dice: &mut Rng) -> Value {
     let mut rules = || {
         let mut rules = json!({"stabilizationWindowSeconds": if dice.percent(70) { 0 } else { 3000 }});

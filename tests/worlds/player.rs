@@ -13,19 +13,17 @@ use crate::extensions::define_widgets;
 use crate::gate::Gate;
 use crate::outcome::{Context as _, Failure, Outcome, Process, ensure};
 use crate::plan::{Call, Plan, Step};
-use crate::proxy::{Proxy, redirect};
-use crate::readings::Backend;
-use crate::readings::{self, Things};
 use crate::rest::{Rest, media};
+use crate::servers::{self, Backend, Proxy, Things, redirect};
 use crate::trace;
 use crate::{extensions, metrics};
 
-/// The sync period. Two syncs are more than half a period apart. The retries of one sync take less time.
+/// The sync period. Two syncs are more than half a period apart, and the retries within a sync take less time.
 const PERIOD: &str = "3s";
 /// The time from the delivery of a change to its effect in the controller.
 const TAKES_EFFECT: Duration = Duration::from_millis(150);
 
-/// The duration of a world above which it is reported.
+/// A world that takes longer than this is logged.
 const SLOW: Duration = Duration::from_secs(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +57,8 @@ impl Stage {
         })
         .await?;
         adapter.register(&plane.admin).await?;
-        extensions::register(&plane.admin, adapter.port, readings::GROUP, readings::VERSION).await?;
-        extensions::available(&plane.admin, readings::GROUP, readings::VERSION).await?;
+        extensions::register(&plane.admin, adapter.port, servers::GROUP, servers::VERSION).await?;
+        extensions::available(&plane.admin, servers::GROUP, servers::VERSION).await?;
         define_widgets(&plane.admin).await?;
         let gate = Gate::default();
         let proxy = Proxy::start(&plane, gate.clone()).await?;
@@ -72,10 +70,7 @@ impl Stage {
     }
 
     /// Plays all worlds at the same time and returns their traces.
-    pub(crate) async fn play(
-        &mut self,
-        plans: &[Plan],
-    ) -> Outcome<std::collections::BTreeMap<(String, String), trace::Trace>> {
+    pub(crate) async fn play(&mut self, plans: &[Plan]) -> Outcome<trace::Traces> {
         let from = self.plane.audit_log()?.len();
         let started = Instant::now();
         let players: Vec<_> = plans
@@ -165,7 +160,7 @@ impl Player {
         self.close().await
     }
 
-    /// Ends the trace and deletes the HPAs. Their syncs remain held.
+    /// Marks the end of the trace and deletes the HPAs. Their next syncs remain held.
     async fn close(&self) -> Outcome {
         let namespace = &self.plan.namespace;
         let end = json!({"metadata": {"name": trace::END}});
@@ -224,7 +219,7 @@ impl Player {
                 }
             }
             if edits_follow && sync == step.syncs {
-                // An edit must come between two syncs.
+                // The edits of the next step must come between two syncs.
                 self.gate.finished(namespace).await?;
             } else {
                 self.gate.next_held(namespace, &scales).await?;
@@ -257,7 +252,7 @@ impl Player {
     }
 }
 
-/// Replaces texts of the form `@-60`.
+/// Replaces texts of the form `@-60` by the time 60 s ago.
 fn with_times(value: &Value) -> Value {
     match value {
         Value::String(text) => match text.strip_prefix("@-").and_then(|age| age.parse().ok()) {

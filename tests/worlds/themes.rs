@@ -6,9 +6,9 @@ use serde_json::json;
 use crate::draft::{Draft, Hpa, KINDS, LEGACY, Pod, Source, Target};
 use crate::fault_themes::{conflicts, cut, metric_faults, one_source, server_errors, throttled};
 use crate::plan::{Call, Trait, behavior, pod, spec};
-use crate::readings::THINGS;
+use crate::servers::THINGS;
 
-/// A theme: `prepare` runs before the base creates its objects, `alter` before each step.
+/// A theme of worlds. `prepare` runs before the common base creates its objects, and `alter` before each step.
 #[derive(Clone, Copy)]
 pub(crate) struct Theme {
     pub(crate) name: &'static str,
@@ -68,7 +68,7 @@ fn mixed_case(draft: &mut Draft) {
     ]);
     let mut spec = base;
     spec["scaleTargetRef"] = json!({"apiVersion": version, "kind": kind, "name": name});
-    // Discovery maps a kind in lower case, but none in camel case and no group in mixed case.
+    // Discovery finds a kind in lower case. It finds neither a kind in camel case nor a group in mixed case.
     let scale = match (version, kind) {
         ("apps/v1" | "apps/V1", "Deployment" | "deployment") => Some("deployments"),
         ("apps/v1", "DaemonSet") => Some("daemonsets"),
@@ -124,7 +124,7 @@ fn recreated_target(draft: &mut Draft, number: usize) {
     let mut target = draft.target.clone();
     match number {
         2 => {
-            // The base may have planned changes of the target.
+            // The common base may have planned changes of the target.
             draft.next.changes.retain(|call| !call.path.contains(target.kind.2));
             draft.delete_target(&target);
         }
@@ -169,7 +169,7 @@ fn phases(draft: &mut Draft) {
     }
 }
 
-/// Quantities with their value in milli-units.
+/// Quantities, each with its value in milli-units.
 const HUGE: [(&str, i128); 9] = [
     ("9223372036854775807", 9_223_372_036_854_775_807_000),
     ("9223372036854775807m", 9_223_372_036_854_775_807),
@@ -216,7 +216,7 @@ fn huge(draft: &mut Draft) {
     }
 }
 
-/// With an odd number of pods, no reading overflows.
+/// Sets huge readings. With an odd number of pods, no reading overflows.
 fn huge_readings(draft: &mut Draft, _: usize) {
     let all = draft.pods.len().is_multiple_of(2);
     let values: Vec<_> = if all {
@@ -238,7 +238,7 @@ fn long_names(draft: &mut Draft) {
         let name = name.get(..length).unwrap_or_default();
         name.trim_end_matches(['.', '-']).to_owned()
     };
-    // The API server allows StatefulSets shorter names.
+    // The API server allows only shorter names for StatefulSets.
     let longest = if draft.target.kind.1 == "StatefulSet" { 8 } else { 253 };
     draft.target.name = long("target", longest);
     let length = draft.dice.pick(&[253, 253, 237, 236, 230, 200]);
@@ -269,7 +269,7 @@ fn edits(draft: &mut Draft, number: usize) {
     draft.change_hpa(0, &spec);
 }
 
-/// A second HPA and target with the same pods, or with other pods.
+/// Adds a second HPA with its own target, which selects the same pods or other pods.
 fn shared_pods(draft: &mut Draft) {
     let base = spec(draft);
     draft.add_hpa("web", base.clone());
@@ -297,7 +297,7 @@ fn zero_replicas(draft: &mut Draft, number: usize) {
     }
 }
 
-/// Pods with missing, odd and different requests.
+/// Adds pods with missing, odd and different requests.
 fn requests(draft: &mut Draft) {
     draft.sources = vec![Source::Cpu { utilization: true }, Source::Container];
     let missing = draft.dice.percent(60);
@@ -311,7 +311,7 @@ fn requests(draft: &mut Draft) {
     draft.add_hpa("web", spec);
 }
 
-/// A target of an aggregated API, with a Scale of an earlier version.
+/// Replaces the target by one of an aggregated API, with a Scale of an earlier version.
 fn scale_kinds(draft: &mut Draft) {
     let (kind, resource, ..) = draft.dice.pick(&THINGS);
     draft.target.kind = (LEGACY, kind, resource);

@@ -1,5 +1,4 @@
-//! The actions of a controller for each HPA, from the audit log of the API server. Compares the traces of both
-//! controllers.
+//! Traces of the actions of a controller, from the audit log of the API server, and the comparison of two traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +23,10 @@ pub(crate) fn audit_policy() -> String {
     .to_string()
 }
 
-/// Name of the ConfigMap with which the trace of a namespace ends.
+/// The name of the ConfigMap that marks the end of the trace of a namespace.
 pub(crate) const END: &str = "end";
 
-/// The results for one HPA, as lines of text.
+/// The actions of a controller for one HPA, as lines of text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Trace {
     /// Writes of the Scale and of the status, in their order.
@@ -45,13 +44,16 @@ impl Trace {
     }
 }
 
-/// Events by name: HPA, text and count.
+/// The traces of HPAs, by namespace and name.
+pub(crate) type Traces = BTreeMap<(String, String), Trace>;
+
+/// Events by namespace and name. The value has the HPA, the text and the count.
 type Events = BTreeMap<(String, String), (String, String, u64)>;
 
 /// Reads the traces of the HPAs of all plans, by namespace and name. `server` is the URL that the controller
 /// used.
-pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> BTreeMap<(String, String), Trace> {
-    let mut traces = BTreeMap::new();
+pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> Traces {
+    let mut traces = Traces::new();
     let mut scales = BTreeMap::new();
     for plan in plans {
         for hpa in &plan.hpas {
@@ -107,7 +109,7 @@ pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> BTreeMap<(String,
         }
     }
     for trace in traces.values_mut() {
-        // A repeated status changes nothing.
+        // A status that repeats the previous one is no difference.
         trace.writes.dedup();
     }
     traces
@@ -166,13 +168,11 @@ fn sorted_names(line: &str) -> String {
     sorted
 }
 
-pub(crate) type Traces = BTreeMap<(String, String), Trace>;
-
-/// An intended difference, listed in `docs/reference/parity.md`. All its consequences may differ as well, so it
-/// explains all differences of an HPA.
+/// An intended difference, listed in `docs/reference/parity.md`. It explains all differences of an HPA, because its
+/// consequences may differ as well.
 pub(crate) struct Intended {
     pub(crate) reason: &'static str,
-    /// The HPAs that it can affect.
+    /// The property of the HPAs that the difference affects.
     affects: Trait,
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn compare(plans: &[Plan], reference: &Traces, ours: &Traces) -> Comp
                 continue;
             };
             if hpa.scale.is_none() {
-                // Nothing holds these syncs, so their number depends on time.
+                // The gate holds no syncs without a read of a Scale, so their number depends on timing.
                 expected.remove_counts();
                 got.remove_counts();
             }
@@ -241,7 +241,7 @@ fn explain(hpa: &PlannedHpa) -> Option<&'static str> {
     Some(intended.reason)
 }
 
-/// The lines that only one side has, up to a limit.
+/// At most 12 lines of each side that the comparison does not find on the opposite side.
 fn difference(expected: &[String], got: &[String]) -> String {
     let same = expected.iter().zip(got).take_while(|(one, other)| one == other).count();
     let mut text = format!("  after {same} equal lines\n");

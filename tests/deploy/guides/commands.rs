@@ -1,8 +1,8 @@
-//! The commands of a page, and the reasons for which some of them do not run here.
+//! The commands of a page, and the reasons why the test of the guides skips some of them.
 
 use std::collections::BTreeSet;
 
-/// The reason for which a command does not run in the test of the guides.
+/// The reason why the test of the guides skips a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Skip {
     /// The command builds or pushes an image, or uses kind.
@@ -17,7 +17,7 @@ pub(crate) enum Skip {
     Handover,
 }
 
-/// Commands that do not run here: page, start of the command, reason.
+/// The skipped commands: page, start of the command, and reason.
 pub(crate) const SKIPPED: &[(&str, &str, Skip)] = &[
     ("getting-started/cli.md", "concertina completion", Skip::Terminal),
     ("getting-started/cli.md", "concertina why -l app=shop --watch", Skip::Terminal),
@@ -54,8 +54,8 @@ pub(crate) const SKIPPED: &[(&str, &str, Skip)] = &[
     ("guides/upgrade.md", "kubectl -n concertina-system rollout status", Skip::Pods),
 ];
 
-/// The commands in the blocks `console` of a page, without comments. A command may have several lines. In a block with
-/// output, commands start with a dollar sign.
+/// The commands in the blocks `console` of a page, without comments. A command may have several lines. In a block that
+/// also shows output, commands start with a dollar sign.
 pub(crate) fn commands(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n"));

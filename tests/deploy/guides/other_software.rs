@@ -51,8 +51,8 @@ fn hpa(name: &str, target: &Value, metric: &Value) -> Value {
     })
 }
 
-/// Applies manifests as Flux does. A manifest without `replicas` keeps the count of the HPA controller. A manifest with
-/// `replicas` resets the count, and `why` names the field manager.
+/// Applies manifests as Flux does. A manifest without `replicas` keeps the current count. A manifest with `replicas`
+/// resets the count, and `why` names the field manager.
 pub(super) fn gitops(workspace: &Workspace<'_>) -> Outcome {
     let page = workspace.page("guides/gitops.md")?;
     let _: Value = serde_saphyr::from_str(page.block("RespectIgnoreDifferences")?)
@@ -93,8 +93,8 @@ pub(super) fn gitops(workspace: &Workspace<'_>) -> Outcome {
     ensure(expected.iter().all(|part| why.contains(part)), || format!("no finding in:\n{why}"))
 }
 
-/// Whether the account of Concertina may do something in the namespace `shop`. `kubectl auth can-i` cannot name a group
-/// with dots whose API is not installed.
+/// Whether the account of Concertina has an access right in the namespace `shop`. The check creates a review, because
+/// `kubectl auth can-i` cannot name the group of an API that is not installed.
 fn can(workspace: &Workspace<'_>, verb: &str, resource: &str, subresource: &str) -> Outcome<bool> {
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let review = json!({
@@ -107,7 +107,7 @@ fn can(workspace: &Workspace<'_>, verb: &str, resource: &str, subresource: &str)
     Ok(workspace.shell(&line)? == "true")
 }
 
-/// A kind with the scale of Argo Rollouts: its role, and an explanation that reads its scale.
+/// Defines a kind with the scale of Argo Rollouts. Checks its role, and an explanation that reads its scale.
 pub(super) fn custom_targets(workspace: &Workspace<'_>) -> Outcome {
     let page = workspace.page("guides/argo-rollouts.md")?;
     let values = page.block("scaleTargets:")?;
@@ -178,7 +178,7 @@ pub(super) fn keda(workspace: &Workspace<'_>) -> Outcome {
     page.is_complete()
 }
 
-/// A server with one metric of pods stands in for prometheus-adapter, behind the aggregation layer of the API server.
+/// Replaces prometheus-adapter by a server with one metric of pods, behind the aggregation layer of the API server.
 pub(super) async fn adapter(workspace: &Workspace<'_>, plane: &ControlPlane) -> Outcome {
     let adapter = Adapter::start(|request| {
         let list = |kind: &str, version: &str, field: &str, items: Value| {
@@ -240,7 +240,7 @@ pub(super) async fn adapter(workspace: &Workspace<'_>, plane: &ControlPlane) -> 
     page.is_complete().context("prometheus-adapter")
 }
 
-/// The page has a simulation: with a utilization target, a higher request leads to fewer pods.
+/// Runs the simulation of the page: with a utilization target, a higher request leads to fewer pods.
 pub(super) fn vpa(workspace: &Workspace<'_>) -> Outcome {
     let page = workspace.page("guides/vpa.md")?;
     let command = "concertina simulate examples/rollout.yaml --sweep \
