@@ -2,8 +2,8 @@
 //! responses.
 //!
 //! A run against the real kube-apiserver proves the expectations. A run against the embedded API server proves that
-//! server. [`run_suite`] needs a URL and the token of a user with full access, on
-//! a server that serves `widgets.example.com/v1` (see `e2e/extensions.rs`) and runs no controllers.
+//! server. [`run_suite`] needs a server that serves `widgets.example.com/v1` (see `e2e/extensions.rs`) and runs no
+//! controllers, and the token of a user with full access.
 //!
 //! `CONCERTINA_CONTRACT_SHOW=text` prints the responses in the sections with a name that contains the text.
 

@@ -1,9 +1,8 @@
 //! The dashboard and the alerts against a real Prometheus that scrapes the demo, drawn in a browser.
 //!
 //! A shadow runs next to the controller of the demo. On a second cluster, the test writes statuses as the built-in
-//! controller, so a third controller does not act there.
-//! Grafana is not part of the test. A page of this test draws the panels from the dashboard's definition: units,
-//! thresholds, fixed colours, names, annotations.
+//! controller, so a third controller does not act there. Grafana is not part of the test. A page of this test draws the
+//! panels from the definition of the dashboard: units, thresholds, fixed colours, names, annotations.
 //!
 //! `PROMETHEUS=$(tests/prometheus/build.sh prometheus) cargo test --test dashboard -- --ignored` needs Chromium and
 //! takes two minutes. With `UPDATE_PICTURES`, it writes `docs/pictures/dashboard.png`.

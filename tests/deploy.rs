@@ -1,5 +1,5 @@
-//! The contents of `deploy/`: kustomize and Helm render the same objects, and a real API server accepts the objects. The
-//! alerts, the dashboard and the runbook name existing metrics.
+//! The contents of `deploy/`: kustomize and Helm render the same objects, and a real API server accepts the objects.
+//! The alerts, the dashboard and the runbook name existing metrics.
 //!
 //! `cargo test --test deploy -- --ignored` runs the tests that need tools: `kubectl` on the PATH, `HELM`
 //! (tests/helm/build.sh), `PROMTOOL` (tests/prometheus/build.sh promtool) and `KUBEBUILDER_ASSETS`

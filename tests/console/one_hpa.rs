@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::browser::Browser;
 use super::record::{deployment, documents, now, ten_past_three, web};

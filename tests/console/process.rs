@@ -1,5 +1,5 @@
-//! The program: ports, several consoles, and SIGINT in every state. Also the page on the secure port of a controller, for
-//! the users of a cluster.
+//! The program: ports, several consoles, and SIGINT in every state. Also the page on the secure port of a controller,
+//! for the users of a cluster.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The questions of an operator at night, each answered in at most three clicks, and the figures of the console.
 //!
-//! This command prints the tables of docs/internals/console.md. Tests do not assert the figures, because a machine under
-//! load is slow.
+//! This command prints the tables of docs/internals/console.md. Tests do not assert the figures, because a machine
+//! under load is slow.
 //!
 //! `cargo test --release --test console measure -- --ignored --nocapture --test-threads=1`
 

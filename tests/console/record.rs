@@ -1,5 +1,5 @@
-//! The record of `shop/web`, and an API server with the pod of a controller. The server forwards requests to the embedded
-//! cluster, and port-forwards to the pod, which serves given documents over TLS.
+//! The record of `shop/web`, and an API server with the pod of a controller. The server forwards requests to the
+//! embedded cluster, and port-forwards to the pod, which serves given documents over TLS.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

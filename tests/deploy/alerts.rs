@@ -35,7 +35,7 @@ const REJECTED: &str = "apiserver_admission_webhook_rejection_count";
 const WEBHOOK: &str = r#"name="handover.concertina.dev",type="validating""#;
 const ALL: Series = ("concertina_sync_lateness_seconds_count", "", "0+100x400");
 
-/// Alerts, each at least once, with series for which it fires, and series for which it does not fire.
+/// The alerts, each at least once, with series for which the alert fires, and series for which it does not fire.
 const CASES: &[(&str, &[Series], &[Series])] = &[
     ("ConcertinaSyncsLate", &[(LATE, r#"le="1""#, "0+98x400"), ALL], &[(LATE, r#"le="1""#, "0+99x400"), ALL]),
     (

@@ -1,5 +1,5 @@
-//! The folders of kustomize, each of which builds from a copy of itself, and the values of the chart, whose tables in the
-//! documents are generated from the comments of `values.yaml`.
+//! Checks that each folder of kustomize builds from a copy of itself, and that components combine. Also generates the
+//! tables of the chart's values in the documents from the comments of `values.yaml`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -149,8 +149,8 @@ fn account_for_kubelets_may_only_read_metrics_of_nodes() {
     fs::remove_dir_all(all).unwrap();
 }
 
-/// Files that exist twice, because neither the chart nor a folder of kustomize can read outside of its folder. The first
-/// path is below the files of the chart, the second path below deploy/kustomize.
+/// Files that exist twice, because neither the chart nor a folder of kustomize can read outside of its folder. The
+/// first path is below the files of the chart, the second path below deploy/kustomize.
 const SHARED: [(&str, &str); 3] = [
     ("prometheus-rule.yaml", "prometheus/prometheus-rule.yaml"),
     ("concertina.json", "prometheus/concertina.json"),
@@ -179,8 +179,8 @@ struct Row {
     comment: String,
 }
 
-/// Reads the rows of `values.yaml`, one for each leaf of a mapping. A comment belongs to the next key, and the comment of
-/// a mapping belongs to the first leaf of the mapping.
+/// Reads the rows of `values.yaml`, one for each leaf of a mapping. A comment belongs to the next key, and the comment
+/// of a mapping belongs to the first leaf of the mapping.
 fn rows(text: &str) -> Vec<Row> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();

@@ -25,7 +25,8 @@ use self::commands::{SKIPPED, commands};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const ACCOUNT: &str = "system:serviceaccount:concertina-system:concertina";
 
-/// The environment that the pages expect: a copy of the repository in a folder `concertina`, and the program on the PATH.
+/// The environment that the pages expect: a copy of the repository in a folder `concertina`, and the program on the
+/// PATH.
 struct Workspace<'a> {
     tools: &'a Tools,
     /// The copy of the repository.
@@ -293,7 +294,8 @@ fn install_upgrade_uninstall(workspace: &Workspace<'_>) -> Outcome {
     install.is_complete()
 }
 
-/// Runs the pages about monitoring and Helm on the release of [`install_upgrade_uninstall`], and uninstalls the release.
+/// Runs the pages about monitoring and Helm on the release of [`install_upgrade_uninstall`], and uninstalls the
+/// release.
 fn helm_and_monitoring(workspace: &Workspace<'_>) -> Outcome {
     for (kind, plural) in [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")] {
         other_software::define(workspace, "monitoring.coreos.com", "v1", kind, plural)?;

@@ -190,7 +190,7 @@ pub(crate) fn only(objects: &Objects, kind: &str) -> Value {
     object.clone()
 }
 
-/// The object of kind `kind` with a name.
+/// The object of kind `kind` with the name `object`.
 pub(crate) fn named(objects: &Objects, kind: &str, object: &str) -> Value {
     let found = objects.iter().find(|(name, _)| name.kind == kind && name.name == object);
     found.unwrap_or_else(|| panic!("no {kind} {object}")).1.clone()

@@ -10,8 +10,8 @@ use super::outcome::{Outcome, ensure};
 /// metrics adapters refer.
 pub(crate) const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// Checks every request of the autoscaler. The built-in role must allow all of them, and writes may concern only scales,
-/// statuses of HPAs, and events.
+/// Checks every request of the autoscaler. The built-in role must allow all of them, and writes may concern only
+/// scales, statuses of HPAs, and events.
 pub(crate) fn check(log: &str) -> Outcome<Summary> {
     let mut summary = Summary::default();
     let mut violations = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! A real control plane on loopback: etcd, kube-apiserver and the workload controllers of
 //! kube-controller-manager, with their data in a temporary folder.
 //!
-//! The ServiceAccount admission plugin is off, because no controller creates default accounts here. Only the controllers
-//! that workloads and autoscalers need are on.
+//! The ServiceAccount admission plugin is off, because no controller creates default accounts here. Only the
+//! controllers that workloads and autoscalers need are on.
 
 use std::fs;
 use std::net::TcpListener;
@@ -112,7 +112,7 @@ impl ControlPlane {
             ("token-auth-file", "tokens.csv"),
             ("service-account-signing-key-file", "accounts.key"),
             ("service-account-key-file", "accounts.pub"),
-            // The API server writes both authorities to a ConfigMap. Servers behind the aggregation layer need it.
+            // The API server writes both authorities to a ConfigMap. Servers behind the aggregation layer read it.
             ("client-ca-file", "authority.crt"),
             ("requestheader-client-ca-file", "authority.crt"),
             ("proxy-client-cert-file", "server.crt"),
@@ -152,7 +152,8 @@ impl ControlPlane {
                 process.still_runs()?;
             }
             admin.get("/readyz").await.map(drop)?;
-            // A startup hook creates the roles of controllers. /readyz waits for the hook, and this request for the role.
+            // A startup hook creates the roles of controllers. /readyz waits for the hook, and this request for the
+            // role.
             admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:horizontal-pod-autoscaler").await
         })
         .await;

@@ -357,8 +357,8 @@ impl Log {
         Ok(())
     }
 
-    /// Checks that no request before `restart` was refused. After its restart, the API server refuses requests until its
-    /// cache of roles is filled.
+    /// Checks that no request before `restart` was refused. After its restart, the API server refuses requests until
+    /// its cache of roles is filled.
     pub(crate) fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
         let refused: Vec<_> = self
             .refused

@@ -171,8 +171,8 @@ pub(crate) async fn grant(
     admin.create(BINDINGS, &binding).await.map(drop)
 }
 
-/// Creates a pod of the controller, on the host network of the node in the holder identity of the Lease. Also starts the
-/// kubelet of that node.
+/// Creates a pod of the controller, on the host network of the node in the holder identity of the Lease. Also starts
+/// the kubelet of that node.
 async fn pod(stage: &Fixture, port: u16, autoscaler: &mut Process) -> Outcome<Process> {
     let admin = &stage.plane.admin;
     let holder = eventually(SOON, "the controller holds the Lease", async || {

@@ -46,7 +46,7 @@ pub(crate) async fn clients_see_what_rbac_allows(stage: &Fixture) -> Outcome {
     });
     let code = code.await.context(autoscaler.tail(20))?;
     ensure(code == 503, || format!("expected 503 before the controller may review tokens: {code}"))?;
-    // The binding that every aggregated API server has.
+    // Every aggregated API server has this binding.
     let controller_account = json!([{"kind": "ServiceAccount", "namespace": "kube-system",
         "name": "horizontal-pod-autoscaler"}]);
     admin
@@ -77,7 +77,7 @@ pub(crate) async fn clients_see_what_rbac_allows(stage: &Fixture) -> Outcome {
     admin.create(&format!("{RBAC}/clusterrolebindings"), &bind).await?;
     let tenant = account(admin, "tenant-a", "developer").await?;
     let developer = json!([{"kind": "ServiceAccount", "namespace": "tenant-a", "name": "developer"}]);
-    // A part of the role `view`, because no controller aggregates roles here.
+    // The tenant has a part of the role `view`, because no controller aggregates roles here.
     let bind = binding("developer", "ClusterRole", "system:aggregate-to-view", &developer);
     admin.create(&format!("{RBAC}/namespaces/tenant-a/rolebindings"), &bind).await?;
 

@@ -203,7 +203,8 @@ impl Shadow {
         command.arg("--kubeconfig").arg(kubeconfig).arg("--dry-run");
         command.arg("--horizontal-pod-autoscaler-sync-period=1s").args(DECISION_FLAGS).args(more);
         command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-        // The metrics change every second. A cached response would differ from the response for the built-in controller.
+        // The metrics change every second. A cached response would differ from the response for the built-in
+        // controller.
         command.arg("--share-metrics=false");
         command.arg(format!("--health-address=127.0.0.1:{port}"));
         let process = Process::start("shadow", command, stage.plane.folder())?;
@@ -339,7 +340,7 @@ async fn run_takeovers(stage: &Fixture, is_moving: &AtomicBool) -> Outcome {
         if round == 2 {
             return Ok(());
         }
-        // After a longer pause than this, the return of the built-in controller is not a false start of the takeover.
+        // This pause is longer than the period after a takeover in which a foreign write means a false start.
         sleep(PERIOD * 11).await;
 
         let on = now();

@@ -107,7 +107,7 @@ async fn sync_steadily(stage: &Fixture, world: &World) -> Outcome {
     end(process).await?;
     let requests = Requests::read(stage, from)?;
     requests.none_is_refused()?;
-    // The server logs a watch when it ends.
+    // The audit log has a watch only after its end.
     for (version, _, resource) in KINDS {
         let group = version.split_once('/').map_or("", |(group, _)| group);
         ensure(requests.find(AUTOSCALER, "watch", group, resource, ""), || {

@@ -22,7 +22,7 @@ pub(crate) struct Situation {
     spec: fn() -> Value,
     /// The expected sentence. `*` matches text that differs between runs.
     pub(crate) sentence: &'static str,
-    /// The exit code: 0 healthy, 3 with findings.
+    /// The expected exit code: 0, or 3 with findings.
     pub(crate) exit: i32,
     /// The objects or faults that differ from those of a plain Deployment.
     more: Variation,

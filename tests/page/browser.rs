@@ -30,7 +30,8 @@ impl Browser {
         let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
         let profile = std::env::temp_dir().join(format!("concertina-browser-{}-{name}", std::process::id()));
         let mut child = Command::new("sh")
-            // The browser reads descriptor 3 and writes descriptor 4, so the shell connects them to its input and output.
+            // The browser reads descriptor 3 and writes descriptor 4, so the shell connects them to its input and
+            // output.
             .args(["-c", r#"exec "$0" "$@" 3<&0 4>&1 >/dev/null 2>&1 </dev/null"#, &program])
             .args([
                 "--headless=new",

@@ -1,10 +1,10 @@
 //! Recordings of kube-controller-manager, expressed as scenarios. A recording and its scenario must lead to the same
 //! decisions.
 //!
-//! A recording sets the state for each sync freely. In a scenario, the pods follow the desired count. The test therefore
-//! uses a recording only up to the first sync that a scenario cannot have. The HPA must scale a workload on a single metric (cpu in
-//! percent). All pods must run, be ready, and have samples. Their number must match the count of the target, and only
-//! the decisions may change the count.
+//! A recording sets the state for each sync freely. In a scenario, the pods follow the desired count. The test
+//! therefore uses a recording only up to the first sync that a scenario cannot have. The HPA must scale a workload on a
+//! single metric (cpu in percent). All pods must run, be ready, and have samples. Their number must match the count of
+//! the target, and only the decisions may change the count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

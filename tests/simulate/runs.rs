@@ -1,5 +1,5 @@
-//! Properties of every run, for any policies, load and startup times: bounds, rates, a warm start, a sample per sync, and
-//! repeatable results. Also runs of manifests and a load without a scenario file.
+//! Properties of every run, for any policies, load and startup times: bounds, rates, a warm start, a sample per sync,
+//! and repeatable results. Also runs of manifests and a load without a scenario file.
 
 use std::time::Duration;
 

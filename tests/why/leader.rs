@@ -1,5 +1,5 @@
-//! The record of the leader, read from its pod through a port-forward or with `--from`. Also the state of the controller
-//! for the console, read with the permissions of a user.
+//! The record of the leader, read from its pod through a port-forward or with `--from`. Also the state of the
+//! controller for the console, read with the permissions of a user.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Forbidden reads and missing APIs are reported, and the rest of the answer is complete. Also covers the reads that the
-//! decision does not need: owners, field managers, and the time of the server.
+//! Forbidden reads and missing APIs are reported, and the rest of the answer is complete. Also covers the reads that
+//! the decision does not need: owners, field managers, and the time of the server.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A controller with a Lease and a pod, and a proxy for the embedded cluster. The proxy forwards one port of the pod, where
-//! the controller serves its record over TLS.
+//! A controller with a Lease and a pod, and a proxy for the embedded cluster. The proxy forwards one port of the pod,
+//! where the controller serves its record over TLS.
 
 use std::convert::Infallible;
 use std::sync::Arc;

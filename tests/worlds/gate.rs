@@ -97,7 +97,7 @@ impl Gate {
         self.state.lock().rooms.insert(namespace.to_owned(), Room::default());
     }
 
-    /// Replaces the faults.
+    /// Replaces the faults of a namespace.
     pub(crate) fn set_faults(&self, namespace: &str, faults: &[Fault]) {
         if let Some(room) = self.state.lock().rooms.get_mut(namespace) {
             room.faults = faults.to_vec();

@@ -24,8 +24,8 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedHpa {
     pub(crate) name: String,
-    /// The path of the Scale that each sync reads first. `None` if the reference to the target is invalid, so that a sync
-    /// sends no such request.
+    /// The path of the Scale that each sync reads first. `None` if the reference to the target is invalid, so that a
+    /// sync sends no such request.
     pub(crate) scale: Option<String>,
     /// The properties of the HPA that an intended difference depends on.
     pub(crate) traits: Vec<Trait>,

@@ -1,6 +1,6 @@
 //! The servers of a stage, in addition to the API server: a proxy between a controller and the API server, the three
-//! metrics APIs, and an aggregated API. The aggregated API has targets whose Scales have the kinds of earlier versions of
-//! Kubernetes.
+//! metrics APIs, and an aggregated API. The aggregated API has targets whose Scales have the kinds of earlier versions
+//! of Kubernetes.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -50,8 +50,8 @@ pub(crate) type Traces = BTreeMap<(String, String), Trace>;
 /// Events by namespace and name. The value has the HPA, the text and the count.
 type Events = BTreeMap<(String, String), (String, String, u64)>;
 
-/// Reads the traces of the HPAs of all plans, by namespace and name. `server` is the URL that the controller
-/// used.
+/// Reads the traces of the HPAs of all plans. `server` is the URL of the API server in the kubeconfig of the
+/// controller.
 pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> Traces {
     let mut traces = Traces::new();
     let mut scales = BTreeMap::new();
@@ -154,8 +154,7 @@ fn status_lines(status: &Value) -> Vec<String> {
     lines
 }
 
-/// Sorts the two HPAs that a text names as an example, because the built-in controller names them in any
-/// order.
+/// Sorts the two HPAs that a text names as an example. The built-in controller names them in any order.
 fn sorted_names(line: &str) -> String {
     let mut parts = line.split("(e.g. [");
     let mut sorted = parts.next().unwrap_or_default().to_owned();

@@ -120,7 +120,7 @@ pub(super) fn custom_targets(workspace: &Workspace<'_>) -> Outcome {
         ("update", "deployments.apps", "scale", true),
         ("update", "replicasets.apps", "scale", false),
         ("update", "rollouts.argoproj.io", "", false),
-        // The roles include the roles for metrics adapters.
+        // The roles include the rights to read from metrics adapters.
         ("get", "pods.custom.metrics.k8s.io", "", true),
         ("list", "orders.external.metrics.k8s.io", "", true),
     ] {

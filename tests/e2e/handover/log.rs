@@ -14,7 +14,7 @@ use crate::election::now;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::world::{Autoscaler, Fixture, SOON, World, external};
 
-/// The accounts of the replicas.
+/// The prefix of the user names of the replicas.
 const REPLICAS: &str = "system:serviceaccount:replicas:";
 
 /// The writer of a status or a scale.
@@ -47,7 +47,7 @@ pub(crate) struct Figures {
     pub(crate) double_writes: usize,
     /// The longest time between two successive writes by any writer.
     pub(crate) longest_gap: Duration,
-    /// Number of writes.
+    /// Number of writes by both sides.
     pub(crate) writes: usize,
     pub(crate) refused: usize,
 }

@@ -25,7 +25,7 @@ const DEFAULT_LEASE: [&str; 3] = [
     "--leader-elect-renew-deadline=10s",
     "--leader-elect-retry-period=2s",
 ];
-/// HPAs that change their label at once.
+/// The number of HPAs whose labels change at once.
 const MANY: usize = 500;
 
 pub(crate) async fn labels_and_targets(stage: &Fixture) -> Outcome {
