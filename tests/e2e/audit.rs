@@ -10,16 +10,17 @@ use super::outcome::{Outcome, ensure};
 /// metrics adapters refer.
 pub(crate) const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
+/// The entries of an audit log. The last line, which the API server may be writing, can be incomplete and is ignored.
+pub(crate) fn entries(log: &str) -> impl Iterator<Item = Value> {
+    log.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
 /// Checks every request of the autoscaler. The built-in role must allow all of them, and writes may concern only
 /// scales, statuses of HPAs, and events.
 pub(crate) fn check(log: &str) -> Outcome<Summary> {
     let mut summary = Summary::default();
     let mut violations = BTreeMap::new();
-    for line in log.lines() {
-        // The last line may be incomplete while the API server writes it.
-        let Ok(entry) = serde_json::from_str::<Value>(line) else {
-            continue;
-        };
+    for entry in entries(log) {
         if entry.pointer("/user/username") != Some(&Value::from(AUTOSCALER)) {
             continue;
         }
@@ -52,7 +53,7 @@ pub(crate) fn check(log: &str) -> Outcome<Summary> {
 /// requests.
 pub(crate) fn only_reads(log: &str, account: &str) -> Outcome<u32> {
     let (mut reads, mut violations) = (0, Vec::new());
-    for entry in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+    for entry in entries(log) {
         if entry.pointer("/user/username").and_then(Value::as_str) != Some(account) {
             continue;
         }

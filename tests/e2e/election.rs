@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::is_review;
+use crate::audit::{entries, is_review};
 use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::world::{self, APP, Autoscaler, DECISION_FLAGS, Fixture, World, cpu_utilization};
 
@@ -303,9 +303,7 @@ impl Log {
     pub(crate) fn read(stage: &Fixture) -> Outcome<Self> {
         let prefix = format!("system:serviceaccount:{ACCOUNTS}:");
         let (mut writes, mut refused) = (Vec::new(), Vec::new());
-        for entry in stage.plane.audit_log()?.lines() {
-            // The last line may be incomplete while the API server writes it.
-            let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+        for entry in entries(&stage.plane.audit_log()?) {
             let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let Some(by) = text("/user/username").strip_prefix(&prefix) else { continue };
             let code = entry.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default();

@@ -10,7 +10,7 @@ use concertina::cli::kcm;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::audit::AUTOSCALER;
+use crate::audit::{AUTOSCALER, entries};
 use crate::controlplane::{MANAGER_TOKEN, free_port};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Outcome, Process, ensure, eventually};
@@ -237,11 +237,9 @@ pub(crate) struct Requests(Vec<Value>);
 impl Requests {
     pub(crate) fn read(stage: &Fixture, from: usize) -> Outcome<Self> {
         let log = stage.plane.audit_log()?;
-        let entries =
-            log.get(from..).unwrap_or_default().lines().filter_map(|line| serde_json::from_str(line).ok());
         let ours =
             |entry: &Value| entry["user"]["username"] == AUTOSCALER || entry["user"]["username"] == BASE;
-        Ok(Self(entries.filter(ours).collect()))
+        Ok(Self(entries(log.get(from..).unwrap_or_default()).filter(ours).collect()))
     }
 
     pub(crate) fn none_is_refused(&self) -> Outcome {

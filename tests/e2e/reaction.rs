@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::audit::entries;
 use crate::handover::rig::{LABEL, replica, webhook};
 use crate::metrics::{ADDRESS, NODE, NODE_ADDRESS};
 use crate::outcome::{Outcome, ensure};
@@ -184,9 +185,7 @@ fn each_second(metric: &Value) -> Value {
 /// The time from each step to the first write of the Scale after it, in the audit log of the API server.
 fn delays_of(stage: &Fixture, way: &Way, load: Load) -> Outcome<Delays> {
     let mut writes = BTreeMap::<String, Vec<Timestamp>>::new();
-    for entry in stage.plane.audit_log()?.lines() {
-        // The last line may be incomplete while the API server writes it.
-        let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+    for entry in entries(&stage.plane.audit_log()?) {
         let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let is_write = text("/verb") == "update" && text("/objectRef/subresource") == "scale";
         let code = entry.pointer("/responseStatus/code").and_then(Value::as_i64);

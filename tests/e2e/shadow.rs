@@ -374,9 +374,7 @@ struct Log {
 impl Log {
     fn read(stage: &Fixture) -> Outcome<Self> {
         let mut log = Self { ours: Vec::new(), built_in: Vec::new() };
-        for entry in stage.plane.audit_log()?.lines() {
-            // The last line may be incomplete while the API server writes it.
-            let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+        for entry in audit::entries(&stage.plane.audit_log()?) {
             let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let is_autoscaling = matches!(text("/objectRef/subresource"), "status" | "scale");
             if text("/user/username") != AUTOSCALER || text("/verb") != "update" || !is_autoscaling {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::rig::{LABEL, PERIOD, built_in, replica, webhook};
-use crate::audit::AUTOSCALER;
+use crate::audit::{AUTOSCALER, entries};
 use crate::election::now;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::world::{Autoscaler, Fixture, SOON, World, external};
@@ -68,9 +68,7 @@ impl Log {
     /// Reads the writes of the status or the scale of `name` in `namespace`.
     pub(crate) fn read(stage: &Fixture, namespace: &str, name: &str) -> Outcome<Self> {
         let mut log = Self { writes: Vec::new(), refused: Vec::new(), refused_events: 0 };
-        for entry in stage.plane.audit_log()?.lines() {
-            // The last line may be incomplete while the API server writes it.
-            let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+        for entry in entries(&stage.plane.audit_log()?) {
             let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let is_about = text("/objectRef/namespace") == namespace && text("/objectRef/name") == name;
             let is_event = text("/objectRef/namespace") == namespace
@@ -270,9 +268,7 @@ fn cpu_seconds(stage: &Fixture) -> Outcome<f64> {
 impl Requests {
     fn read(stage: &Fixture, from: Timestamp, to: Timestamp) -> Outcome<Self> {
         let mut requests = Self::default();
-        for entry in stage.plane.audit_log()?.lines() {
-            // The last line may be incomplete while the API server writes it.
-            let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+        for entry in entries(&stage.plane.audit_log()?) {
             let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let at: Timestamp = text("/requestReceivedTimestamp").parse()?;
             if text("/user/username") != AUTOSCALER || at < from || at > to {

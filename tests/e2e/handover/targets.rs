@@ -12,7 +12,7 @@ use super::log::{Log, first_write, judge};
 use super::rig::{
     LABEL, PERIOD, Replica, SLACK, built_in, hpas, kubeconfig, label, replica, take, webhook, with_load,
 };
-use crate::audit::AUTOSCALER;
+use crate::audit::{AUTOSCALER, entries};
 use crate::election::now;
 use crate::extensions::define;
 use crate::outcome::{Context as _, Outcome, Process, ensure, eventually};
@@ -254,9 +254,7 @@ async fn flip(api: &Rest, world: &World, names: &[String], value: Option<&str>) 
 /// Counts the successful and the refused writes of events in the namespace `many` by a user, after a time.
 fn event_writes(stage: &Fixture, user: &str, after: jiff::Timestamp) -> Outcome<(usize, usize)> {
     let (mut written, mut refused) = (0, 0);
-    for entry in stage.plane.audit_log()?.lines() {
-        // The last line may be incomplete while the API server writes it.
-        let Ok(entry) = serde_json::from_str::<serde_json::Value>(entry) else { continue };
+    for entry in entries(&stage.plane.audit_log()?) {
         let text = |pointer| entry.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
         let is_event = text("/objectRef/resource") == "events" && text("/objectRef/namespace") == "many";
         let is_write = matches!(text("/verb"), "create" | "update" | "patch");
