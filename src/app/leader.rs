@@ -17,7 +17,7 @@ use cluster::client::Clients;
 use cluster::gate::Gate;
 use controller::election::leases::{Advertised, Leases};
 use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, LeaseLife, Parts, Timing};
-use controller::history::replica::transport::PeerTransport;
+use controller::history::replica::peers::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
 /// The time after the Lease duration at which a leader without a renewal fails its health check.

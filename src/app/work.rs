@@ -19,7 +19,7 @@ use clock::SharedClock;
 use cluster::client::{Client, Clients};
 use controller::assembly::Assembly;
 use controller::history::checkpoint::{Checkpoint, Running};
-use controller::history::replica::transport::PeerTransport;
+use controller::history::replica::peers::PeerTransport;
 use controller::history::replica::{Follower, Handover, Parts, Source};
 use controller::history::restore;
 use controller::reconcile::Controller;

@@ -14,8 +14,7 @@ use http_body_util::Full;
 use super::console::ConsolePages;
 use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::permission::{Action, ResourceAction};
-use controller::handover::page::HANDOVER;
-use controller::page::{HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
+use controller::page::{HANDOVER, HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
 use controller::record::{Answer, Decisions, DecisionsRequest};
 use controller::telemetry::metrics::Metrics;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use controller::election::Peer;
-use controller::history::replica::transport::{PeerTransport, ServedPages, TransportError};
+use controller::history::replica::peers::{PeerTransport, ServedPages, TransportError};
 use futures::future::BoxFuture;
 
 use crate::plan::{Class, Fault, FaultKind, InitialState, Plan};

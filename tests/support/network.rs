@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::user::Fingerprint;
 use controller::election::Peer;
-use controller::history::replica::transport::{Connect, PeerTransport, ServedPages, TransportError};
+use controller::history::replica::peers::{Connect, PeerTransport, ServedPages, TransportError};
 use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt, Empty};

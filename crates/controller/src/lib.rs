@@ -7,7 +7,6 @@
 //! its decisions with those of another controller. [`tasks`] supervises background tasks.
 
 pub mod assembly;
-mod codec;
 mod decision_events;
 pub mod election;
 pub mod handover;

@@ -357,6 +357,3 @@ impl fmt::Debug for TermPermit {
         f.debug_struct("TermPermit").field("key", &self.key).field("term", &self.term).finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -15,8 +15,8 @@ use policies::history::{MetricHistory, PolicyHistory};
 use policies::spec::Cause;
 use serde::{Deserialize, Serialize};
 
-use crate::codec;
 use crate::reconcile::KeptHistory;
+use crate::record::{append, take};
 
 /// The format version without the metrics of earlier syncs. Earlier releases read and write it.
 const VERSION: u8 = 2;
@@ -126,7 +126,7 @@ pub fn encode(kept: &KeptHistory) -> Vec<u8> {
         unsettled: history.unsettled.map(|PendingWrite { at, from, to }| (times.encode(at), from, to)),
         inherited: history.inherited.map(|at| times.encode(at)),
     };
-    let Some(policy) = policy else { return codec::append(&stored, vec![VERSION]) };
+    let Some(policy) = policy else { return append(&stored, vec![VERSION]) };
     let PolicyHistory { metrics, zero_since } = &**policy;
     let metrics = metrics.iter().filter(|(key, metric)| is_stored(key, &metric.name)).take(METRICS).map(
         |(key, metric)| {
@@ -142,7 +142,7 @@ pub fn encode(kept: &KeptHistory) -> Vec<u8> {
     );
     let metrics = metrics.collect();
     let stored_policy = StoredPolicy { metrics, zero_since: zero_since.map(|at| times.encode(at)) };
-    codec::append(&(stored, stored_policy), vec![VERSION_WITH_POLICY])
+    append(&(stored, stored_policy), vec![VERSION_WITH_POLICY])
 }
 
 /// Decodes an output of [`encode`]. Fails for other bytes, and for a history with too many entries.
@@ -150,15 +150,15 @@ pub fn decode(bytes: &[u8]) -> Result<KeptHistory, HistoryError> {
     if bytes.len() > MAX_BYTES {
         return Err(HistoryError::TooLarge(bytes.len()));
     }
-    let (version, rest) = codec::take::<u8>(bytes).map_err(HistoryError::Invalid)?;
+    let (version, rest) = take::<u8>(bytes).map_err(HistoryError::Invalid)?;
     if version != VERSION && version != VERSION_WITH_POLICY {
         return Err(HistoryError::Version(version));
     }
-    let (stored, rest) = codec::take::<StoredHistory>(rest).map_err(HistoryError::Invalid)?;
+    let (stored, rest) = take::<StoredHistory>(rest).map_err(HistoryError::Invalid)?;
     let (stored_policy, rest) = if version == VERSION {
         (None, rest)
     } else {
-        let (stored, rest) = codec::take::<StoredPolicy>(rest).map_err(HistoryError::Invalid)?;
+        let (stored, rest) = take::<StoredPolicy>(rest).map_err(HistoryError::Invalid)?;
         (Some(stored), rest)
     };
     if !rest.is_empty() {

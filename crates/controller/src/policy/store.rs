@@ -14,7 +14,7 @@ use policies::spec::{Level, Parsed, parse};
 use tokio::time::Instant;
 
 use super::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
-use super::resolved::{Merged, read_object};
+use super::{Merged, read_object};
 use crate::store::{HpaRecord, Key};
 
 /// Maximum number of HPAs that sync immediately after a change of a policy object. If the change concerns more HPAs,

@@ -14,8 +14,8 @@ use futures::stream::{self, Stream, StreamExt};
 use policies::spec::MetricRule;
 use tokio::time::Instant;
 
-use super::observe::ForeignRescale;
 use super::policy_inputs::PolicyInputs;
+use super::report::ForeignRescale;
 use super::sources::{
     Arrival, Readings, SourceReading, SyncMetrics, is_of_source, pod_targets, without_sources,
 };

@@ -4,12 +4,10 @@
 //! has a status write in flight, holds no worker. A panic ends only the sync in which it occurs: the HPA is due again
 //! one period later.
 
-mod adapters;
 mod gather;
 mod guard_reads;
 mod histories;
 mod intake;
-mod observe;
 mod policy_inputs;
 pub mod queue;
 mod report;
@@ -30,14 +28,14 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::adapters::Adapters;
 use self::histories::ClockReading;
 pub use self::histories::{Changed, Histories, KeptHistory, Revision, RevisionError, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};
-pub use self::observe::{ComparedSync, ForeignRescale, ShadowComparator};
-pub use self::observe::{ConcludedSync, Observer, Observers};
+pub(crate) use self::policy_inputs::Adapters;
 pub use self::policy_inputs::Bursts;
 use self::queue::{Due, Queue};
+pub use self::report::{ComparedSync, ForeignRescale, ShadowComparator};
+pub use self::report::{ConcludedSync, Observer, Observers};
 pub use self::schedule::SyncSchedule;
 pub use self::sources::{NO_SOURCES, SourceReader, SourceReading, SourceValue};
 use crate::policy::{Policies, Resolved};

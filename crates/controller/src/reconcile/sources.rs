@@ -21,7 +21,7 @@ pub use policies::steps::{NO_SOURCES, SourceReading, SourceValue};
 use sources::{Failure, Form, PodTarget, Reading, SourceError, Sources, Target, Values, described, name_of};
 use tokio::time::Instant;
 
-use super::adapters::Adapters;
+use super::policy_inputs::Adapters;
 use crate::store::{Addresses, Key};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;

@@ -4,6 +4,8 @@
 //! (other ratios, but the same path and result for the same reason) share one entry. Every change is a new entry. A
 //! full record drops its oldest entry. An entry takes at most 64 KiB, and the entries of an HPA take at most 512 KiB.
 //! Metrics beyond these limits are only counted. An entry contains all metrics, unless they take too many bytes.
+//!
+//! Binary encodings are in the format of postcard: numbers are varints, and fields have no names.
 
 mod convert;
 mod pages;
@@ -97,6 +99,18 @@ impl Observer for Record {
             state.by_uid.shrink_to_fit();
         }
     }
+}
+
+/// Appends the encoding of a value to `to`.
+pub(crate) fn append<T: Serialize>(value: &T, to: Vec<u8>) -> Vec<u8> {
+    // Fails only for a sequence of unknown length, which no encoded type contains.
+    postcard::to_extend(value, to).unwrap_or_default()
+}
+
+/// Decodes a value from the start of `bytes`. Returns the value and the remaining bytes. The size of the input bounds
+/// the memory, because a sequence reserves at most 1 MiB before its elements are read.
+pub(crate) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), postcard::Error> {
+    postcard::take_from_bytes(bytes)
 }
 
 /// Maximum bytes of a text in a record. Longer texts are cut, because messages of other servers must not fill the

@@ -9,10 +9,9 @@ use autoscaling::explanation::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::MAX_TEXT;
 use super::steps::{Ago, Body, Frame, MetricBody, Selection, Split, join, split, split_metric};
 use super::wire::{DecisionEntry, DecisionResult, Outcome, PolicyEntry, RatioRange};
-use crate::codec::{append, take};
+use super::{MAX_TEXT, append, take};
 use crate::reconcile::ConcludedSync;
 use policies::steps::{PolicyEffect, StepReason};
 

@@ -17,8 +17,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
-use super::{Record, Text};
-use crate::codec::{append, take};
+use super::{Record, Text, append, take};
 use crate::reconcile::{ConcludedSync, Observer};
 use crate::store::{HpaRecord, Key};
 

@@ -312,6 +312,3 @@ impl Outcome {
         Self { verdict, doubt, ours: own.clone() }
     }
 }
-
-#[cfg(test)]
-mod tests;

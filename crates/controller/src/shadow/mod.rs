@@ -10,8 +10,9 @@
 
 mod comparison_log;
 mod machine;
-mod replay;
-pub mod scaled_metrics;
+pub mod replay;
+#[cfg(test)]
+mod tests;
 pub mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,14 +29,13 @@ use parking_lot::Mutex;
 use self::comparison_log::ComparisonLog;
 pub use self::comparison_log::Parity;
 use self::machine::{Comparison, Input, JUST_BEFORE, Machine};
-use self::replay::{Inputs, Replay, memory, undo};
-use self::scaled_metrics::{MovedMetrics, are_equal, summary};
+use self::replay::{Inputs, MovedMetrics, Replay, are_equal, memory, summary, undo};
 use self::wire::{Builtin, Change, InconclusiveReason, Outcome, OwnSide, Verdict};
 use crate::handover::charges::Charges;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{ComparedSync, ForeignRescale, Observer, ShadowComparator};
 use crate::store::{HpaRecord, Key, Pods};
-use crate::takeover::foreign;
+use crate::takeover::rescale;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 
@@ -226,7 +226,7 @@ impl Observer for Shadow {
         watched.machine.step(Input::StatusWritten(now), self.period);
         *last_sign = Some(now);
         watched.status = Some(Arc::clone(&status));
-        if let Some(rescale) = foreign::rescale(&old.status, &new.status) {
+        if let Some(rescale) = rescale(&old.status, &new.status) {
             let builtin = Builtin { at: rescale.at, from: rescale.from, to: rescale.to };
             let before = self.before(watched, &new.key, builtin, now);
             if watched.waiting.len() >= WAITING {

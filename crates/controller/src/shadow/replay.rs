@@ -4,19 +4,28 @@
 //! Two controllers never sync at the same instant. For one of them, a stabilization window or a policy's period can end
 //! up to one sync period earlier or later, and pods can start and stop in between. Such deviations are no differences
 //! between the controllers.
+//!
+//! Compares the metrics of two statuses, and scales responses of metrics APIs to the values in another controller's
+//! status.
+//!
+//! Concertina reads metrics a moment after the other controller. If a metric has changed in between, the response is
+//! scaled to the value in the other controller's status, so that both controllers decide from the same metrics and
+//! build the same history.
 
 use std::sync::Arc;
 
+use autoscaling::explanation::{Explanation, Measure, MetricReading};
 use autoscaling::history::History;
-use autoscaling::pod::Pod;
-use autoscaling::query::{Answer, QueryError};
+use autoscaling::pod::{Pod, ResourceList};
+use autoscaling::quantity::Quantity;
+use autoscaling::query::{Answer, ContainerUsage, CustomValue, ExternalValue, PodUsage, QueryError};
 use autoscaling::settings::Settings;
-use autoscaling::spec::Spec;
-use autoscaling::status::MetricStatus;
+use autoscaling::spec::{MetricSource, Spec, ValueTarget};
+use autoscaling::status::{MetricStatus, MetricValueStatus, Status};
 use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
 
-use super::wire::Builtin;
+use super::wire::{Builtin, ForeignStatus};
 use crate::store::HpaRecord;
 
 /// Maximum number of instants immediately after the expiry of a history entry, in one replay.
@@ -165,60 +174,209 @@ fn youngest_last(pod: &Pod) -> (bool, Option<Timestamp>, bool, &str) {
     (pod.start_time.is_none(), pod.start_time, pod.ready.is_none(), &pod.name)
 }
 
-#[cfg(test)]
-mod tests {
-    use autoscaling::pod::Phase;
+/// Maximum relative difference of equal values, because of rounding.
+const ROUNDING: f64 = 0.001;
+/// The relative margin around the range of Concertina's two readings. If the other controller's value is within this
+/// margin, the metric has changed between the readings. Any other value is reported, because the two controllers read
+/// the metric differently.
+const NOISE: f64 = 0.05;
 
-    use super::*;
+/// Returns the response with every value of the metric multiplied by `level`. With `from_zero`, every value is replaced
+/// by `level` times the target, for a metric without a value.
+pub fn at_level(
+    source: &MetricSource,
+    answer: &Answer,
+    reading: &MetricReading,
+    level: f64,
+    from_zero: bool,
+) -> Answer {
+    let target = match reading.target {
+        Measure::Percent(percent) => f64::from(percent),
+        Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli as f64,
+    };
+    let scaled = |value: Quantity| {
+        let milli = if from_zero { target } else { value.milli_value() as f64 };
+        Quantity::from_milli(rounded(milli * level), value.format())
+    };
+    match answer {
+        Answer::Resource(usages) => {
+            let (resource, container) = match source {
+                MetricSource::Resource { resource, .. } => (&**resource, None),
+                MetricSource::ContainerResource { resource, container, .. } => {
+                    (&**resource, Some(&**container))
+                }
+                _ => return answer.clone(),
+            };
+            let request = |pod: &str| {
+                let index = reading.pods.binary_search_by(|verdict| (*verdict.name).cmp(pod)).ok()?;
+                reading.pods.get(index)?.request
+            };
+            let scaled_usage = |usage: &PodUsage| {
+                let whole = match reading.target {
+                    // The target is a percentage of the pod's request, which is in milli-units.
+                    Measure::Percent(_) => request(&usage.pod).unwrap_or(1000) as f64 * target / 100.0,
+                    Measure::Milli(_) | Measure::MilliPerPod(_) => target,
+                };
+                let chosen = |name: &str| container.is_none_or(|container| container == name);
+                let share =
+                    whole / usage.containers.iter().filter(|each| chosen(&each.name)).count().max(1) as f64;
+                let containers = usage.containers.iter().map(|each| {
+                    if !chosen(&each.name) {
+                        return each.clone();
+                    }
+                    let entries = each.usage.iter().map(|(name, value)| {
+                        let value = match (name == resource, from_zero) {
+                            (false, _) => value,
+                            (true, false) => scaled(value),
+                            (true, true) => Quantity::from_milli(rounded(share * level), value.format()),
+                        };
+                        (Arc::from(name), value)
+                    });
+                    ContainerUsage { name: Arc::clone(&each.name), usage: ResourceList::new(entries) }
+                });
+                PodUsage { containers: containers.collect(), ..usage.clone() }
+            };
+            Answer::Resource(usages.iter().map(scaled_usage).collect())
+        }
+        Answer::Custom(values) => Answer::Custom(
+            values.iter().map(|value| CustomValue { value: scaled(value.value), ..value.clone() }).collect(),
+        ),
+        Answer::External(values) => Answer::External(
+            values
+                .iter()
+                .map(|value| ExternalValue { value: scaled(value.value), ..value.clone() })
+                .collect(),
+        ),
+    }
+}
 
-    fn pod(name: &str, started: Option<&str>) -> Arc<Pod> {
-        let start_time = started.map(|time| format!("2030-01-01T00:{time}Z").parse().unwrap());
-        Arc::new(Pod {
-            name: name.into(),
-            labels: Arc::default(),
-            requests: Arc::default(),
-            phase: Phase::Running,
-            terminating: false,
-            ready: None,
-            start_time,
-        })
+/// Rounds to a whole number of milli-units. Values out of range saturate, NaN becomes 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
+)]
+fn rounded(milli: f64) -> i64 {
+    milli.round() as i64
+}
+
+/// The metrics of two statuses, which may differ because a metric changed between the readings.
+pub(super) struct MovedMetrics<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) explanation: &'a Explanation,
+    pub(super) theirs: &'a [MetricStatus],
+    pub(super) ours: &'a [MetricStatus],
+    /// Concertina's metrics of the previous sync.
+    pub(super) before: Option<&'a [MetricStatus]>,
+    /// Whether the target has the same number of pods as at the previous sync. Statuses contain some values per pod.
+    pub(super) is_size_steady: bool,
+}
+
+impl MovedMetrics<'_> {
+    /// Returns the responses, scaled to the values that the other controller read. `None` if no response changes, or if
+    /// the statuses have different numbers of metrics.
+    pub(super) fn rescaled_answers(
+        &self,
+        answers: &[Option<Result<Answer, QueryError>>],
+    ) -> Option<Vec<Option<Result<Answer, QueryError>>>> {
+        if self.theirs.len() != self.ours.len() {
+            return None;
+        }
+        let mut all = answers.to_vec();
+        let mut is_changed = false;
+        for (index, answer) in all.iter_mut().enumerate() {
+            let Some(Ok(read)) = answer else { continue };
+            if let Some((source, level)) = self.level(index)
+                && let Some(reading) = self.explanation.metrics.get(index).and_then(|metric| metric.reading())
+            {
+                *answer = Some(Ok(at_level(source, read, reading, level, false)));
+                is_changed = true;
+            }
+        }
+        is_changed.then_some(all)
     }
 
-    fn rescale(from: i32, to: i32) -> Builtin {
-        Builtin { at: "2030-01-01T00:00:06Z".parse().unwrap(), from, to }
+    /// Returns the source of a metric, and the factor from Concertina's value to the other controller's value.
+    fn level(&self, index: usize) -> Option<(&MetricSource, f64)> {
+        let source = self.spec.metrics.get(index)?;
+        let is_per_pod = matches!(
+            source,
+            MetricSource::Object { target: ValueTarget::AverageValue(_), .. }
+                | MetricSource::External { target: ValueTarget::AverageValue(_), .. }
+        );
+        if is_per_pod && !self.is_size_steady {
+            return None;
+        }
+        let theirs = amount(self.theirs.get(index)?)?;
+        let ours = amount(self.ours.get(index)?)?;
+        let before = self.before.and_then(|before| amount(before.get(index)?)).unwrap_or(ours);
+        if ours == 0.0 || (ours - theirs).abs() <= theirs * ROUNDING {
+            return None;
+        }
+        let (low, high) = (ours.min(before), ours.max(before));
+        (theirs >= low - low * NOISE && theirs <= high + high * NOISE).then_some((source, theirs / ours))
     }
+}
 
-    fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
-        pods.iter().map(|pod| &*pod.name).collect()
+/// Returns whether two statuses contain equal metrics, except for rounding.
+pub(super) fn are_equal(one: &[MetricStatus], other: &[MetricStatus]) -> bool {
+    let is_same = |(one, other): (&MetricStatus, &MetricStatus)| match (amount(one), amount(other)) {
+        (Some(one), Some(other)) => is_close(one, other),
+        _ => one == other,
+    };
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
+}
+
+fn is_close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= (other.abs() * ROUNDING).max(1.0)
+}
+
+/// Returns the value or the average of a metric, in milli-units. `None` if the metric has failed.
+fn amount(metric: &MetricStatus) -> Option<f64> {
+    let current = value(metric)?;
+    let quantity = current.value.or(current.average_value)?;
+    Some(quantity.milli_value() as f64)
+}
+
+fn value(metric: &MetricStatus) -> Option<&MetricValueStatus> {
+    let resource = metric.resource.as_ref().map(|source| &source.current);
+    let container = metric.container_resource.as_ref().map(|source| &source.current);
+    let pods = metric.pods.as_ref().or(metric.external.as_ref()).map(|source| &source.current);
+    resource.or(container).or(pods).or_else(|| metric.object.as_ref().map(|source| &source.current))
+}
+
+/// Returns a summary of a status, for the report.
+pub(super) fn summary(status: &Status) -> ForeignStatus {
+    let conditions = status.conditions.iter().map(|condition| {
+        let autoscaling::status::Condition { kind, status, reason, message, .. } = condition;
+        format!("{kind}={status} {reason}: {message}")
+    });
+    ForeignStatus {
+        metrics: status.current_metrics.iter().map(metric).collect(),
+        conditions: conditions.collect(),
     }
+}
 
-    #[test]
-    fn new_pods_belong_to_the_rescale_when_all_others_are_known() {
-        let previous = [pod("a", Some("00:01"))];
-        let now = vec![pod("a", Some("00:01")), pod("b", Some("00:05"))];
-        assert_eq!(names(&undo(now, &previous, rescale(1, 2))), ["a"]);
+fn metric(metric: &MetricStatus) -> String {
+    let named = |name: &str, value: &MetricValueStatus| format!("{name} {}", shown(value));
+    if let Some(source) = &metric.resource {
+        named(&source.name, &source.current)
+    } else if let Some(source) = &metric.container_resource {
+        named(&format!("{} of container {}", source.name, source.container), &source.current)
+    } else if let Some(source) = metric.pods.as_ref().or(metric.external.as_ref()) {
+        named(&source.metric.name, &source.current)
+    } else if let Some(source) = &metric.object {
+        let object = &source.described_object;
+        named(&format!("{} of {}/{}", source.metric.name, object.kind, object.name), &source.current)
+    } else {
+        "failed metric".to_owned()
     }
+}
 
-    #[test]
-    fn only_the_youngest_pods_belong_to_the_second_of_two_rescales() {
-        let now = vec![pod("a", Some("00:01")), pod("b", None), pod("c", Some("00:05"))];
-        assert_eq!(names(&undo(now.clone(), &[], rescale(2, 3))), ["a", "c"]);
-        assert_eq!(names(&undo(now, &[pod("a", Some("00:01"))], rescale(2, 3))), ["a", "c"]);
-        let within_a_second = vec![pod("a", Some("00:06")), pod("b", Some("00:07")), pod("c", Some("00:06"))];
-        assert_eq!(names(&undo(within_a_second, &[], rescale(2, 3))), ["a", "c"]);
-    }
-
-    #[test]
-    fn pods_started_before_the_rescale_do_not_belong_to_it() {
-        let rollout = vec![pod("a", Some("00:01")), pod("b", Some("00:02")), pod("c", Some("00:05"))];
-        assert_eq!(undo(rollout.clone(), &[], rescale(2, 3)), rollout);
-    }
-
-    #[test]
-    fn pods_terminated_by_the_rescale_were_not_terminating_before() {
-        let terminating = |pod: &Pod| Arc::new(Pod { terminating: true, ..pod.clone() });
-        let previous = [pod("a", Some("00:01")), pod("b", Some("00:02"))];
-        let now = vec![Arc::clone(&previous[0]), terminating(&previous[1])];
-        assert_eq!(undo(now, &previous, rescale(2, 1)), previous);
+fn shown(value: &MetricValueStatus) -> String {
+    let text = |quantity: &Option<Quantity>| quantity.as_ref().map(ToString::to_string);
+    let amount = text(&value.value).or_else(|| text(&value.average_value)).unwrap_or_default();
+    match value.average_utilization {
+        Some(percent) => format!("{percent} % ({amount})"),
+        None => amount,
     }
 }

@@ -6,13 +6,12 @@
 //! namespace. Several namespaces may be listed at the same time.
 //!
 //! Memory follows the cluster: shared values are reference-counted and freed with their last user.
+//!
+//! The metrics of a large HPA are compressed. A decoded spec with tens of thousands of metrics takes several times the
+//! memory of its JSON. The same applies to the status with the values of these metrics. A large spec and its status are
+//! therefore decoded only for the duration of a sync. Usual specs are far smaller. The addresses and ports of pods are
+//! for scraping, and are kept only with `--metric-sources`.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::Arc;
-
-mod addresses;
-mod hpa_record;
 mod hpas;
 mod intern;
 mod namespace;
@@ -21,14 +20,28 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
-pub use addresses::Addresses;
-pub(crate) use hpa_record::PackedJson;
-pub use hpa_record::{HpaRecord, LARGE_SPEC, PackedHpa, StatusWriter};
-pub(crate) use hpas::is_older;
-pub use hpas::{Change, Hpas, Staleness, Update};
-pub use intern::{ContainerInput, PodInput};
-pub use pods::{Overlap, Pods, Stats};
-pub use targets::{Target, TargetInput, Targets};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use autoscaling::spec::Spec;
+use autoscaling::status::{MetricStatus, Status};
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+pub(crate) use self::hpas::is_older;
+pub use self::hpas::{Change, Hpas, Staleness, Update};
+pub use self::intern::{ContainerInput, PodInput};
+pub use self::pods::{Overlap, Pods, Stats};
+pub use self::targets::{Target, TargetInput, Targets};
+use cluster::decode::{WireContainer, WirePod};
+use sources::PodAddress;
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,6 +63,254 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
+}
+
+/// Minimum size of the JSON of a spec that is compressed, in bytes.
+pub const LARGE_SPEC: usize = 256 << 10;
+
+/// One HPA as received.
+#[derive(Debug, Clone)]
+pub struct HpaRecord {
+    /// Namespace and name.
+    pub key: Key,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.generation`. API servers before 1.37 set none.
+    pub generation: Option<i64>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata`, byte for byte. A status PUT must send all of it, or the server deletes the missing parts.
+    pub metadata: Box<RawValue>,
+    /// `spec`, byte for byte; `null` if it is packed.
+    pub spec_raw: Arc<RawValue>,
+    /// `spec`, decoded; without metrics if it is packed.
+    pub spec: Arc<Spec>,
+    /// `spec` and the metrics of `status`, if `spec` is large.
+    pub packed: Option<PackedHpa>,
+    /// `status`, decoded; without metrics if it is packed.
+    pub status: Arc<Status>,
+    /// Writers of `status`, from `managedFields`.
+    pub status_writers: Vec<StatusWriter>,
+}
+
+/// A field manager that wrote the status of an HPA, and the time of its last write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusWriter {
+    /// The field manager.
+    pub manager: Arc<str>,
+    /// Time of the manager's last write, by the server's clock, in whole seconds.
+    pub at: Timestamp,
+}
+
+impl From<(String, Timestamp)> for StatusWriter {
+    fn from((manager, at): (String, Timestamp)) -> Self {
+        Self { manager: manager.into(), at }
+    }
+}
+
+/// The parts of a large HPA that its record lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedHpa {
+    /// `spec`.
+    spec: PackedJson,
+    /// `status.currentMetrics`.
+    metrics: PackedJson,
+}
+
+/// Compressed JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PackedJson(Arc<[u8]>);
+
+impl PackedJson {
+    fn new(write: impl FnOnce(&mut DeflateEncoder<Vec<u8>>) -> io::Result<()>) -> io::Result<Self> {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        write(&mut encoder)?;
+        Ok(Self(encoder.finish()?.into()))
+    }
+
+    fn json(&self) -> io::Result<String> {
+        let mut json = String::new();
+        DeflateDecoder::new(&*self.0).read_to_string(&mut json)?;
+        Ok(json)
+    }
+}
+
+impl PackedHpa {
+    fn new(spec: &str, metrics: &[MetricStatus]) -> io::Result<Self> {
+        Ok(Self {
+            spec: PackedJson::new(|encoder| encoder.write_all(spec.as_bytes()))?,
+            metrics: PackedJson::new(|encoder| Ok(serde_json::to_writer(encoder, metrics)?))?,
+        })
+    }
+
+    fn metrics(&self) -> io::Result<Vec<MetricStatus>> {
+        Ok(serde_json::from_str(&self.metrics.json()?)?)
+    }
+}
+
+impl HpaRecord {
+    /// Compresses the spec, and the metrics of the status, if the spec has at least [`LARGE_SPEC`] bytes. The record
+    /// keeps spec and status without metrics.
+    #[must_use]
+    pub fn pack(mut self) -> Self {
+        if self.spec_raw.get().len() < LARGE_SPEC {
+            return self;
+        }
+        if let Ok(packed) = PackedHpa::new(self.spec_raw.get(), &self.status.current_metrics) {
+            let Spec { target, min_replicas, max_replicas, behavior, .. } = &*self.spec;
+            self.spec = Arc::new(Spec {
+                target: target.clone(),
+                min_replicas: *min_replicas,
+                max_replicas: *max_replicas,
+                metrics: Box::default(),
+                behavior: behavior.clone(),
+            });
+            self.spec_raw = RawValue::NULL.to_owned().into();
+            let Status { observed_generation, last_scale_time, current_replicas, desired_replicas, .. } =
+                *self.status;
+            self.status = Arc::new(Status {
+                observed_generation,
+                last_scale_time,
+                current_replicas,
+                desired_replicas,
+                current_metrics: Vec::new(),
+                conditions: self.status.conditions.clone(),
+            });
+            self.packed = Some(packed);
+        }
+        self
+    }
+
+    /// Returns the record with its whole spec and status.
+    ///
+    /// # Errors
+    /// The compressed parts are damaged.
+    pub fn unpack(self: &Arc<Self>) -> io::Result<Arc<Self>> {
+        let Some(packed) = &self.packed else { return Ok(Arc::clone(self)) };
+        let spec_raw = RawValue::from_string(packed.spec.json()?)?;
+        let spec = Arc::new(serde_json::from_str(spec_raw.get())?);
+        let status = self.whole_status()?;
+        Ok(Arc::new(Self { packed: None, spec_raw: spec_raw.into(), spec, status, ..(**self).clone() }))
+    }
+
+    /// Returns the status with its metrics.
+    ///
+    /// # Errors
+    /// The compressed parts are damaged.
+    pub fn whole_status(&self) -> io::Result<Arc<Status>> {
+        let Some(packed) = &self.packed else { return Ok(Arc::clone(&self.status)) };
+        Ok(Arc::new(Status { current_metrics: packed.metrics()?, ..(*self.status).clone() }))
+    }
+
+    /// Returns whether both records are the same version of the same object.
+    fn is_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+
+    /// Returns whether both records have the same spec.
+    pub fn has_same_spec(&self, other: &Self) -> bool {
+        let [one, two] = [self, other].map(|record| record.packed.as_ref().map(|packed| &packed.spec));
+        self.spec == other.spec && one == two
+    }
+
+    /// Returns the compressed metrics of the status. Equal metrics have equal bytes.
+    pub(crate) fn packed_metrics(&self) -> Option<&PackedJson> {
+        self.packed.as_ref().map(|packed| &packed.metrics)
+    }
+
+    /// Returns whether both records have the same status.
+    pub fn has_same_status(&self, other: &Self) -> bool {
+        self.status == other.status && self.packed_metrics() == other.packed_metrics()
+    }
+}
+
+/// Maximum number of ports that are kept per pod.
+const MAX_PORTS: usize = 100;
+
+/// Addresses by namespace and name of the pod.
+type ByNamespace = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<PodAddress>>>;
+
+/// The addresses of pods. A pod without an address has no entry.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    by_namespace: RwLock<ByNamespace>,
+}
+
+#[derive(Deserialize)]
+struct Port {
+    #[serde(default)]
+    name: Option<Box<str>>,
+    #[serde(rename = "containerPort")]
+    number: u16,
+    #[serde(default)]
+    protocol: Option<Box<str>>,
+}
+
+impl Addresses {
+    /// Returns the address of a pod.
+    pub fn get(&self, namespace: &str, pod: &str) -> Option<Arc<PodAddress>> {
+        self.by_namespace.read().get(namespace)?.get(pod).cloned()
+    }
+
+    /// Applies a pod from the watch.
+    pub(crate) fn apply(&self, pod: &WirePod<'_>) {
+        let address = address_of(pod);
+        let mut pods = self.by_namespace.write();
+        match address {
+            None => remove(&mut pods, &pod.namespace, &pod.name),
+            Some(address) => {
+                let namespace = match pods.get_mut(&*pod.namespace) {
+                    Some(namespace) => namespace,
+                    None => pods.entry((&*pod.namespace).into()).or_default(),
+                };
+                match namespace.get_mut(&*pod.name) {
+                    Some(known) if **known == address => {}
+                    Some(known) => *known = Arc::new(address),
+                    None => drop(namespace.insert((&*pod.name).into(), Arc::new(address))),
+                }
+            }
+        }
+    }
+
+    /// Drops a pod.
+    pub(crate) fn delete(&self, namespace: &str, pod: &str) {
+        remove(&mut self.by_namespace.write(), namespace, pod);
+    }
+
+    /// Drops the pods of a namespace, or of all namespaces, that a list did not contain.
+    pub(crate) fn retain(&self, namespace: Option<&str>, listed: &BTreeSet<(Arc<str>, Arc<str>)>) {
+        self.by_namespace.write().retain(|of, pods| {
+            if namespace.is_none_or(|namespace| namespace == &**of) {
+                pods.retain(|name, _| listed.contains(&(Arc::clone(of), Arc::clone(name))));
+            }
+            !pods.is_empty()
+        });
+    }
+}
+
+fn remove(pods: &mut ByNamespace, namespace: &str, pod: &str) {
+    if let Some(of_namespace) = pods.get_mut(namespace) {
+        of_namespace.remove(pod);
+        if of_namespace.is_empty() {
+            pods.remove(namespace);
+        }
+    }
+}
+
+fn address_of(pod: &WirePod<'_>) -> Option<PodAddress> {
+    let ip = pod.ip.parse().ok()?;
+    let sidecars = pod.init_containers.iter().filter(|container| container.restartable);
+    let ports: Box<[_]> = pod.containers.iter().chain(sidecars).flat_map(ports_of).take(MAX_PORTS).collect();
+    let node = pod.host_ip.parse().ok();
+    Some(PodAddress { ip, is_of_node: pod.ip == pod.host_ip, node, ports })
+}
+
+/// Returns the TCP ports of a container. Empty if the ports cannot be decoded.
+fn ports_of(container: &WireContainer<'_>) -> Vec<(Option<Box<str>>, u16)> {
+    let ports = container.ports.and_then(|ports| serde_json::from_slice::<Option<Vec<Port>>>(ports).ok());
+    let ports = ports.flatten().unwrap_or_default().into_iter();
+    let tcp = ports.filter(|port| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP"));
+    tcp.map(|port| (port.name.filter(|name| !name.is_empty()), port.number)).collect()
 }
 
 /// The scopes of the lists in progress.

@@ -10,6 +10,7 @@ use autoscaling::selector::{Labels, Selector};
 use proptest::prelude::*;
 
 use super::*;
+use cluster::decode::pod;
 
 const SELECTORS: [&str; 8] =
     ["app=a", "app=b", "app in (a,b)", "app!=a,tier", "!tier", "tier=x", "app=a,tier=x", "app,app notin (c)"];
@@ -318,4 +319,44 @@ proptest! {
         prop_assert_eq!(pods.stats(), Stats::default());
         prop_assert!(overlap.is_empty());
     }
+}
+
+fn apply_address(addresses: &Addresses, name: &str, ip: &str, host: &str) {
+    let json = format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"shop"}},
+        "spec":{{"containers":[{{"name":"app","ports":[{{"name":"http","containerPort":8080}},
+            {{"containerPort":53,"protocol":"UDP"}}]}}],
+          "initContainers":[{{"name":"setup","ports":[{{"containerPort":1}}]}},
+            {{"name":"proxy","restartPolicy":"Always","ports":[{{"containerPort":15020}}]}}]}},
+        "status":{{"podIP":"{ip}","hostIP":"{host}"}}}}"#
+    );
+    addresses.apply(&pod(json.as_bytes()).unwrap());
+}
+
+#[test]
+fn address_has_the_tcp_ports_of_running_containers() {
+    let addresses = Addresses::default();
+    apply_address(&addresses, "web", "10.0.0.1", "192.168.0.1");
+    let web = addresses.get("shop", "web").unwrap();
+    assert_eq!(web.ports[..], [(Some("http".into()), 8080), (None, 15020)]);
+    assert!(!web.is_of_node);
+    assert_eq!(web.node, Some([192, 168, 0, 1].into()));
+    apply_address(&addresses, "web", "192.168.0.1", "192.168.0.1");
+    assert!(addresses.get("shop", "web").unwrap().is_of_node);
+    apply_address(&addresses, "web", "", "192.168.0.1");
+    assert_eq!(addresses.get("shop", "web"), None);
+}
+
+#[test]
+fn list_drops_the_pods_that_it_lacks() {
+    let addresses = Addresses::default();
+    apply_address(&addresses, "web", "10.0.0.1", "");
+    apply_address(&addresses, "old", "10.0.0.2", "");
+    let listed = BTreeSet::from([("shop".into(), "web".into())]);
+    addresses.retain(Some("bank"), &BTreeSet::new());
+    assert!(addresses.get("shop", "old").is_some());
+    addresses.retain(None, &listed);
+    assert!(addresses.get("shop", "web").is_some() && addresses.get("shop", "old").is_none());
+    addresses.delete("shop", "web");
+    assert!(addresses.by_namespace.read().is_empty());
 }

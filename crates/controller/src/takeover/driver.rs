@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::foreign::{self, Undone, View};
 use super::machine::{Activation, Input, Machine, Output, Proof, State};
-use super::{SyncObservation, remember};
+use super::{SyncObservation, Undone, View, remember};
+use super::{created, first_status_write, own_write, rescale, status_write};
 use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -216,7 +216,7 @@ impl TakeOver {
         let wrote = controller.hpas.acknowledged(key);
         let read = HpaRecord::from(object);
         let (old, now) = (View::new(&cached), View::new(&read));
-        if let Some(writer) = foreign::status_write(self.parts.manager, old, now, wrote.as_deref()) {
+        if let Some(writer) = status_write(self.parts.manager, old, now, wrote.as_deref()) {
             let mut inner = self.inner.lock();
             // The write is not counted in the metric, because `seen` counts it when the watch delivers it.
             let is_reported = inner.last.as_ref().is_some_and(|last| {
@@ -325,8 +325,8 @@ impl Observer for TakeOver {
         let writer = if let Some(old) = old {
             let is_same = old.has_same_status(new);
             let (old, new) = (View::new(old), View::new(new));
-            let writer = foreign::status_write(manager, old, new, wrote.as_deref());
-            let own = foreign::own_write(manager, old, new).filter(|_| !is_same);
+            let writer = status_write(manager, old, new, wrote.as_deref());
+            let own = own_write(manager, old, new).filter(|_| !is_same);
             for (is_own, writer) in [(false, writer), (true, own)] {
                 if let Some(writer) = writer {
                     let at = writer.at.min(now);
@@ -340,14 +340,14 @@ impl Observer for TakeOver {
                 let is_own = *writer.manager == *manager;
                 inner.machine.step(Input::Wrote { is_own, at: writer.at }, Instant::now());
             }
-            foreign::first_status_write(manager, View::new(new))
+            first_status_write(manager, View::new(new))
         };
         // The first list can contain earlier writes. For an HPA that appears after that list, only a write since its
         // creation is a sign.
         let writer = writer.filter(|writer| {
             old.is_some()
                 || inner.machine.has_started()
-                    && foreign::created(&new.metadata).is_none_or(|created| writer.at >= created)
+                    && created(&new.metadata).is_none_or(|created| writer.at >= created)
         });
         if let Some(writer) = writer {
             self.parts.telemetry.foreign_write();
@@ -356,7 +356,7 @@ impl Observer for TakeOver {
         // The syncs of the leader record its own rescales.
         let is_foreign = writer.is_some() || !inner.leads;
         drop(inner);
-        let rescale = old.filter(|_| is_foreign).and_then(|old| foreign::rescale(&old.status, &new.status));
+        let rescale = old.filter(|_| is_foreign).and_then(|old| rescale(&old.status, &new.status));
         if let Some(rescale) = rescale {
             remember(self.controller(), new, rescale);
         }

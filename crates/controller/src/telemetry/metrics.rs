@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use policies::steps::{PolicyEffect, StepReason};
 use prometheus::{Counter, Gauge, Histogram, Registry};
 
-pub use super::coordination::Pull;
+pub use super::Pull;
 use super::declarations::Families;
 pub use super::exposition::Format;
 use super::exposition::render;
-use super::requests::name;
+use super::name;
 use super::series::HpaGauge;
 use cluster::call::Call;
 use cluster::platform::ProcessStatistics;

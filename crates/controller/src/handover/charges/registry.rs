@@ -153,3 +153,191 @@ impl Entry {
 fn index(key: &Key, target: &CrossVersionObjectReference) -> (Arc<str>, Arc<str>, Arc<str>) {
     (Arc::clone(&key.namespace), target.name.as_str().into(), Arc::clone(&key.name))
 }
+
+#[cfg(test)]
+mod tests {
+    use autoscaling::spec::Spec;
+    use clock::SystemClock;
+    use serde_json::json;
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::handover::charges::{Charges, Counts, Placement, Refusal, TargetKind};
+    use crate::handover::scope::ControllerName;
+
+    fn registry() -> Arc<Charges> {
+        Charges::new(ControllerName::default(), Duration::from_secs(15), false, Arc::new(SystemClock))
+    }
+
+    fn hpa(name: &str, uid: &str, target: &str) -> HpaRecord {
+        labelled(name, uid, target, &json!({"concertina.dev/controller": "concertina"}))
+    }
+
+    fn labelled(name: &str, uid: &str, target: &str, labels: &serde_json::Value) -> HpaRecord {
+        let spec: Spec = serde_json::from_value(json!({
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}, "maxReplicas": 3,
+        }))
+        .unwrap();
+        HpaRecord {
+            key: Key::new("shop", name),
+            uid: uid.into(),
+            generation: None,
+            resource_version: "1".to_owned(),
+            metadata: RawValue::from_string(json!({ "labels": labels }).to_string()).unwrap(),
+            spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
+            packed: None,
+            spec: Arc::new(spec),
+            status: Arc::default(),
+            status_writers: Vec::new(),
+        }
+    }
+
+    fn targets(charges: &Charges, name: &str) -> Vec<String> {
+        let kinds = charges.targets("shop", name).into_iter();
+        kinds.map(|TargetKind { group, kind, hpa }| format!("{group} {kind} {hpa}")).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn targets_follow_the_hpas_in_scope() {
+        let charges = registry();
+        charges.sort(&hpa("a", "1", "web"), false);
+        charges.sort(&hpa("b", "2", "web"), false);
+        charges.sort(&hpa("c", "3", "web-2"), false);
+        assert_eq!(targets(&charges, "web"), ["apps Deployment a", "apps Deployment b"]);
+        charges.sort(&hpa("a", "1", "web-2"), false);
+        assert_eq!(targets(&charges, "web"), ["apps Deployment b"]);
+        assert_eq!(targets(&charges, "web-2"), ["apps Deployment a", "apps Deployment c"]);
+        charges.delete(&Key::new("shop", "b"), "another");
+        assert_eq!(targets(&charges, "web"), ["apps Deployment b"]);
+        assert_eq!(charges.sort(&labelled("b", "2", "web", &json!({})), false), Placement::Outside);
+        assert!(targets(&charges, "web").is_empty() && charges.targets("other", "web-2").is_empty());
+        assert!(charges.is_in_scope("shop", "a") && !charges.is_in_scope("shop", "b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_time_in_charge_is_another_term() {
+        let (charges, key) = (registry(), Key::new("shop", "a"));
+        charges.guard(GuardProof::Proven { since: Timestamp::UNIX_EPOCH });
+        charges.lead(false);
+        charges.sort(&hpa("a", "1", "web"), false);
+        assert_eq!(
+            (charges.term(&key), charges.counts()),
+            (None, Counts { claiming: 1, ..Counts::default() })
+        );
+        let settled = async |charges: &Charges| {
+            tokio::time::sleep_until(charges.next().unwrap()).await;
+            charges.tick();
+            charges.term(&key)
+        };
+        let first = settled(&charges).await;
+        assert!(first.is_some());
+        assert_eq!(charges.counts(), Counts { in_charge: 1, ..Counts::default() });
+        assert!(matches!(charges.output(), Some((_, Output::InCharge { .. }))));
+        // The label is removed, and immediately added again.
+        charges.sort(&labelled("a", "1", "web", &json!(null)), false);
+        assert_eq!(charges.term(&key), None);
+        charges.sort(&hpa("a", "1", "web"), false);
+        let second = settled(&charges).await;
+        assert!(second.is_some() && second != first);
+        // An HPA with the same name and another UID.
+        charges.sort(&hpa("a", "2", "web"), false);
+        assert_eq!(charges.term(&key), None);
+        assert!(settled(&charges).await > second);
+        let writer = StatusWriter { manager: "kube-controller-manager".into(), at: Timestamp::UNIX_EPOCH };
+        assert!(charges.foreign_write(&key, &writer) && !charges.foreign_write(&key, &writer));
+        assert_eq!(charges.term(&key), None);
+        let row = charges.row(&key).unwrap();
+        assert_eq!((row.state, row.last_foreign_write), (State::Contested, Some(writer)));
+        charges.write_refused("shop", "a", Instant::now());
+        assert!(charges.row(&key).unwrap().last_refused_write.is_some());
+        charges.write_refused("shop", "unknown", Instant::now());
+    }
+
+    #[test]
+    fn older_version_of_an_event_changes_no_membership() {
+        let charges = registry();
+        let at = |version: &str, labels| HpaRecord {
+            resource_version: version.to_owned(),
+            ..labelled("a", "1", "web", &labels)
+        };
+        let ours = json!({"concertina.dev/controller": "concertina"});
+        assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Outside);
+        assert_eq!(charges.sort(&at("9", ours.clone()), false), Placement::Unchanged);
+        assert!(charges.is_outside(&Key::new("shop", "a")));
+        assert_eq!(charges.sort(&at("11", ours), false), Placement::Store { is_new: true });
+        assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Unchanged);
+        assert!(charges.is_in_scope("shop", "a") && !charges.is_outside(&Key::new("shop", "a")));
+        // A list after a restore of etcd can contain an older version.
+        assert_eq!(charges.sort(&at("5", json!({})), true), Placement::Outside);
+    }
+
+    #[test]
+    fn neighbours_are_the_hpas_out_of_scope_beside_hpas_in_scope() {
+        let charges = registry();
+        let (a, b) = (Key::new("shop", "a"), Key::new("shop", "b"));
+        charges.sort(&labelled("b", "2", "web", &json!({})), true);
+        assert_eq!((charges.neighbour(&b), charges.neighbours(None)), (None, vec![]));
+        charges.sort(&hpa("a", "1", "web"), true);
+        assert_eq!(charges.neighbour(&b).unwrap().name, "web");
+        assert_eq!(charges.neighbours(Some(&"other".into())), []);
+        assert_eq!((charges.neighbours(None), charges.neighbour(&a)), (vec![b], None));
+        charges.retain_outside(Some("other"), &BTreeSet::new());
+        assert_eq!(charges.counts().outside, 1);
+        charges.retain_outside(None, &BTreeSet::new());
+        assert_eq!(charges.neighbours(None), []);
+    }
+
+    #[test]
+    fn namespace_new_in_scope_is_read_if_it_has_hpas_outside() {
+        let charges = registry();
+        assert!(charges.label_namespace("shop", Some("concertina")) && charges.label_namespace("shop", None));
+        assert_eq!(charges.adopting(), None);
+        charges.sort(&labelled("b", "2", "web", &json!({})), true);
+        assert!(charges.label_namespace("shop", Some("another")));
+        assert_eq!(charges.adopting(), None);
+        assert!(charges.label_namespace("shop", Some("concertina")));
+        assert!(!charges.label_namespace("shop", Some("concertina")));
+        assert_eq!((charges.adopting().as_deref(), charges.adopting()), (Some("shop"), None));
+        // The namespace now has the label of another instance.
+        charges.label_namespace("shop", Some("another"));
+        charges.adopt_again("shop".into());
+        assert_eq!(charges.adopting(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn standby_reports_only_its_own_refusals() {
+        let (charges, key) = (registry(), Key::new("shop", "a"));
+        let refusal = |age| [Refusal { key: key.clone(), age: Duration::from_secs(age) }];
+        charges.sort(&hpa("a", "1", "web"), false);
+        let now = Instant::now();
+        charges.refused_by_standby(&refusal(61), now);
+        assert_eq!(charges.row(&key).unwrap().last_refused_write, None);
+        charges.refused_by_standby(&refusal(0), now);
+        assert!(charges.row(&key).unwrap().last_refused_write.is_some());
+        assert_eq!(charges.unreported(now), None);
+        charges.write_refused("shop", "a", now);
+        assert!(charges.unreported(now).is_some());
+        charges.lead(false);
+        charges.write_refused("shop", "a", now);
+        assert_eq!(charges.unreported(now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusal_reported_after_a_foreign_write_has_its_own_time() {
+        let (charges, key) = (registry(), Key::new("shop", "a"));
+        let second = Duration::from_secs(1);
+        charges.sort(&hpa("a", "1", "web"), false);
+        charges.lead(false);
+        charges.write_refused("shop", "a", Instant::now());
+        tokio::time::advance(second).await;
+        charges.tick();
+        assert_eq!(charges.state(&key), Some(State::InCharge));
+        let writer = StatusWriter { manager: "kube-controller-manager".into(), at: Timestamp::UNIX_EPOCH };
+        assert!(charges.foreign_write(&key, &writer));
+        tokio::time::advance(second / 4).await;
+        charges.refused_by_standby(&[Refusal { key: key.clone(), age: second / 2 }], Instant::now());
+        tokio::time::advance(second * 31).await;
+        charges.tick();
+        assert_eq!(charges.state(&key), Some(State::Contested));
+    }
+}

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::codec::{append, take};
+use crate::record::{append, take};
 
 /// Maximum number of shards.
 pub const MOST_SHARDS: usize = 8;

@@ -106,7 +106,7 @@ fn history_of_an_earlier_release_is_read() {
 
 #[test]
 fn decode_errors_name_the_cause() {
-    let error = |stored: &StoredHistory| decode(&codec::append(stored, vec![VERSION])).unwrap_err();
+    let error = |stored: &StoredHistory| decode(&append(stored, vec![VERSION])).unwrap_err();
     let none = || StoredHistory {
         recommendations: Vec::new(),
         scale_ups: Vec::new(),

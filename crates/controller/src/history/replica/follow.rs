@@ -10,9 +10,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::transport::{PeerTransport, TransportError};
-use super::wire::{Part, PartError};
-use super::{Handover, StandbyHistory, uids};
+use super::peers::{PeerTransport, TransportError};
+use super::{Handover, Part, PartError, StandbyHistory, uids};
 use crate::election::{Holder, LeaderState, Peer};
 use crate::page::HISTORY;
 use crate::reconcile::Controller;

@@ -4,30 +4,30 @@
 //! certificate ([`crate::election::Peer`]). A standby fetches changes about once a second ([`Follower`]). When the
 //! standby becomes leader, it continues with its copy. At shutdown, the leader waits for a limited time until its
 //! standbys are up to date.
+//!
+//! The response of the leader contains histories, each with the UID of its HPA: `cchist`, 0, the version of the format,
+//! `Head`, and then for each history its UID and its encoding as bytes, all in postcard's format.
 
 mod follow;
 mod page;
 pub mod peers;
 #[cfg(test)]
 mod tests;
-pub mod transport;
-mod wire;
 
 pub use self::follow::{Follower, Parts};
 pub use self::page::Source;
-#[cfg(fuzzing)]
-pub use self::wire::again;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use self::wire::Part;
-use super::codec;
-use crate::reconcile::{Controller, Revision};
+use super::codec::{self, HistoryError};
+use crate::reconcile::{Changed, Controller, Revision};
+use crate::record::{append, take};
 
 /// Retention time of a history without a known HPA. A new HPA may arrive after its history. A dropped history arrives
 /// again with its next change.
@@ -150,4 +150,136 @@ impl StandbyHistory {
 /// Returns the UIDs of all HPAs in the controller's store.
 fn uids(controller: &Controller) -> BTreeSet<Arc<str>> {
     controller.hpas.all().values().map(|hpa| Arc::clone(&hpa.uid)).collect()
+}
+
+/// The start of a response: the format and its version.
+const MAGIC: [u8; 8] = *b"cchist\0\x02";
+
+/// The content type of a response.
+const CONTENT_TYPE: &str = "application/vnd.concertina.history";
+/// Size in bytes after which the leader ends a response. The next request continues.
+const ENOUGH: usize = 4 << 20;
+
+/// A decoded response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    /// Whether a full copy starts with this response.
+    full: bool,
+    /// Whether more changes follow.
+    more: bool,
+    /// Whether the leader starts no more syncs.
+    last: bool,
+    /// The leader's time of day at the response.
+    now: Timestamp,
+    /// The revision of the copy after this response.
+    upto: Revision,
+    /// Encoded histories by UID. All of them can be decoded.
+    histories: Vec<(Arc<str>, Box<[u8]>)>,
+}
+
+/// The reason why bytes are not a valid response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum PartError {
+    /// The bytes have another format or another version.
+    #[error("format of another version; run all replicas at the same version")]
+    Format,
+    /// The response is truncated, or a value is invalid.
+    #[error("truncated or invalid: {0}")]
+    Invalid(#[from] postcard::Error),
+    /// Bytes follow the last history.
+    #[error("has {0} trailing bytes")]
+    Trailing(usize),
+    /// A history cannot be decoded.
+    #[error("invalid history of the HPA with UID {uid}: {source}")]
+    History {
+        /// The HPA.
+        uid: Arc<str>,
+        /// The cause.
+        source: HistoryError,
+    },
+}
+
+/// The start of a response, after its format.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    full: bool,
+    more: bool,
+    last: bool,
+    /// By the leader's clock.
+    #[serde(with = "jiff::fmt::serde::timestamp::nanosecond::required")]
+    now: Timestamp,
+    epoch: u64,
+    change: u64,
+    /// Number of histories.
+    count: u32,
+}
+
+/// A response under construction, initially without histories.
+#[derive(Debug, Default)]
+struct Writer {
+    histories: Vec<u8>,
+    count: u32,
+    full: bool,
+}
+
+impl Writer {
+    /// Returns whether the response has reached [`ENOUGH`].
+    fn is_full(&self) -> bool {
+        self.histories.len() >= ENOUGH
+    }
+
+    /// Adds changes.
+    fn add(&mut self, changed: &Changed) {
+        self.full |= changed.full;
+        for (uid, history) in &changed.histories {
+            let entry = (&**uid, &*codec::encode(history));
+            self.histories = append(&entry, std::mem::take(&mut self.histories));
+            self.count += 1;
+        }
+    }
+
+    /// Completes the response, which brings a copy to the revision `upto`. `now`: the leader's time of day.
+    fn finish(self, now: Timestamp, upto: Revision, more: bool, last: bool) -> Vec<u8> {
+        let Self { histories, count, full } = self;
+        let Revision { epoch, change } = upto;
+        let mut bytes = append(&Head { full, more, last, now, epoch, change, count }, MAGIC.to_vec());
+        bytes.extend(histories);
+        bytes
+    }
+}
+
+impl Part {
+    /// Decodes a response. Every history in it is validated.
+    fn read(bytes: &[u8]) -> Result<Self, PartError> {
+        let rest = bytes.strip_prefix(&MAGIC).ok_or(PartError::Format)?;
+        let (head, mut rest) = take::<Head>(rest)?;
+        let Head { full, more, last, now, epoch, change, count } = head;
+        let mut histories = Vec::new();
+        // Decode one history at a time, so that invalid histories do not fill the memory.
+        for _ in 0..count {
+            let (entry, after) = take::<(&str, &[u8])>(rest)?;
+            rest = after;
+            let (uid, encoded): (Arc<str>, _) = (entry.0.into(), entry.1);
+            codec::decode(encoded).map_err(|source| PartError::History { uid: Arc::clone(&uid), source })?;
+            histories.push((uid, encoded.into()));
+        }
+        if !rest.is_empty() {
+            return Err(PartError::Trailing(rest.len()));
+        }
+        Ok(Self { full, more, last, now, upto: Revision { epoch, change }, histories })
+    }
+}
+
+/// Decodes a response and encodes it again, for the fuzz targets. `None` if the response is invalid.
+#[cfg(fuzzing)]
+pub fn again(bytes: &[u8]) -> Option<Vec<u8>> {
+    let part = Part::read(bytes).ok()?;
+    let histories = part
+        .histories
+        .iter()
+        .map(|(uid, bytes)| Some((Arc::clone(uid), codec::decode(bytes).ok()?)))
+        .collect::<Option<_>>()?;
+    let mut writer = Writer::default();
+    writer.add(&Changed { full: part.full, upto: part.upto, more: part.more, histories });
+    Some(writer.finish(part.now, part.upto, part.more, part.last))
 }

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::wire::{CONTENT_TYPE, Writer};
+use super::{CONTENT_TYPE, Writer};
 use crate::handover::charges::{Refusal, RefusalError};
 use crate::page::{HeldPage, Reply};
 use crate::reconcile::{Controller, Revision, RevisionError};
@@ -237,7 +237,13 @@ impl Query {
 
 #[cfg(test)]
 mod tests {
+    use autoscaling::history::{History, ScaleEvent};
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::history::codec;
+    use crate::history::replica::{Part, PartError};
+    use crate::reconcile::Changed;
     use crate::store::Key;
 
     #[test]
@@ -259,5 +265,51 @@ mod tests {
             let name = wrong.split('=').next().unwrap();
             assert!(Query::parse(Some(wrong)).unwrap_err().to_string().starts_with(name), "{wrong}");
         }
+    }
+
+    const NOW: Timestamp = Timestamp::constant(1_893_456_000, 123_456_789);
+
+    fn history(change: i32) -> History {
+        History { scale_ups: vec![ScaleEvent::new(NOW, change)], ..History::default() }
+    }
+
+    fn answer() -> Vec<u8> {
+        let upto = Revision { epoch: u64::MAX, change: 9 };
+        let histories =
+            [("one", 1), ("other", 2)].map(|(uid, change)| (Arc::from(uid), history(change).into()));
+        let mut writer = Writer::default();
+        writer.add(&Changed { full: true, upto, more: false, histories: histories.into() });
+        writer.finish(NOW, upto, false, true)
+    }
+
+    #[test]
+    fn response_round_trips() {
+        let part = Part::read(&answer()).unwrap();
+        assert_eq!((part.full, part.more, part.last), (true, false, true));
+        assert_eq!((part.now, part.upto), (NOW, Revision { epoch: u64::MAX, change: 9 }));
+        let read = part.histories.iter().map(|(uid, bytes)| (&**uid, codec::decode(bytes).unwrap()));
+        assert_eq!(read.collect::<Vec<_>>(), [("one", history(1).into()), ("other", history(2).into())]);
+    }
+
+    #[test]
+    fn truncated_or_extended_response_is_refused() {
+        let whole = answer();
+        for length in 0..whole.len() {
+            assert!(Part::read(&whole[..length]).is_err(), "{length} bytes");
+        }
+        assert_eq!(Part::read(&[&whole[..], &[0]].concat()), Err(PartError::Trailing(1)));
+        assert_eq!(Part::read(b"<html>"), Err(PartError::Format));
+        let mut next_version = whole;
+        next_version[7] += 1;
+        assert_eq!(Part::read(&next_version), Err(PartError::Format));
+    }
+
+    #[test]
+    fn response_with_an_invalid_history_is_refused() {
+        let mut bytes = answer();
+        let uid = bytes.windows(3).position(|bytes| bytes == b"one").unwrap();
+        // The version of the history follows its UID and its length.
+        bytes[uid + "one".len() + 1] = 0xff;
+        assert!(matches!(Part::read(&bytes), Err(PartError::History { uid, .. }) if &*uid == "one"));
     }
 }

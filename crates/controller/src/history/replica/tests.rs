@@ -21,9 +21,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::follow::{Follower, Parts};
-use super::transport::{PeerTransport, ServedPages, TransportError};
-use super::wire::{Part, Writer};
-use super::{Handover, Source};
+use super::peers::{PeerTransport, ServedPages, TransportError};
+use super::{Handover, Part, Source, Writer};
 use crate::assembly;
 use crate::election::{Holder, LeaderState, Peer};
 use crate::handover::machine::State;

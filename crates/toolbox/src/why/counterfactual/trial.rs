@@ -17,7 +17,7 @@ use policies::steps::Step;
 
 use super::{Change, Situation, Threshold};
 use crate::why::situation::Source;
-use controller::shadow::scaled_metrics::at_level;
+use controller::shadow::replay::at_level;
 use controller::store::HpaRecord;
 
 /// The level of zero usage.

@@ -1,3 +1,5 @@
+use autoscaling::pod::{Phase, Pod};
+
 use super::*;
 
 const PERIOD: SignedDuration = SignedDuration::from_secs(15);
@@ -143,4 +145,55 @@ fn metrics_gap_counts_within_the_memory_of_a_decision() {
     assert_eq!(judged(&mut machine, within).1, Some(InconclusiveReason::MetricsMoved));
     let after = Comparison { memory: WINDOW, ..case(500, (4, 6), &later, &[]) };
     assert_eq!(judged(&mut machine, after), (Verdict::OnlyBuiltin, None));
+}
+
+fn pod(name: &str, started: Option<&str>) -> Arc<Pod> {
+    let start_time = started.map(|time| format!("2030-01-01T00:{time}Z").parse().unwrap());
+    Arc::new(Pod {
+        name: name.into(),
+        labels: Arc::default(),
+        requests: Arc::default(),
+        phase: Phase::Running,
+        terminating: false,
+        ready: None,
+        start_time,
+    })
+}
+
+fn rescale(from: i32, to: i32) -> Builtin {
+    Builtin { at: "2030-01-01T00:00:06Z".parse().unwrap(), from, to }
+}
+
+fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
+    pods.iter().map(|pod| &*pod.name).collect()
+}
+
+#[test]
+fn new_pods_belong_to_the_rescale_when_all_others_are_known() {
+    let previous = [pod("a", Some("00:01"))];
+    let now = vec![pod("a", Some("00:01")), pod("b", Some("00:05"))];
+    assert_eq!(names(&undo(now, &previous, rescale(1, 2))), ["a"]);
+}
+
+#[test]
+fn only_the_youngest_pods_belong_to_the_second_of_two_rescales() {
+    let now = vec![pod("a", Some("00:01")), pod("b", None), pod("c", Some("00:05"))];
+    assert_eq!(names(&undo(now.clone(), &[], rescale(2, 3))), ["a", "c"]);
+    assert_eq!(names(&undo(now, &[pod("a", Some("00:01"))], rescale(2, 3))), ["a", "c"]);
+    let within_a_second = vec![pod("a", Some("00:06")), pod("b", Some("00:07")), pod("c", Some("00:06"))];
+    assert_eq!(names(&undo(within_a_second, &[], rescale(2, 3))), ["a", "c"]);
+}
+
+#[test]
+fn pods_started_before_the_rescale_do_not_belong_to_it() {
+    let rollout = vec![pod("a", Some("00:01")), pod("b", Some("00:02")), pod("c", Some("00:05"))];
+    assert_eq!(undo(rollout.clone(), &[], rescale(2, 3)), rollout);
+}
+
+#[test]
+fn pods_terminated_by_the_rescale_were_not_terminating_before() {
+    let terminating = |pod: &Pod| Arc::new(Pod { terminating: true, ..pod.clone() });
+    let previous = [pod("a", Some("00:01")), pod("b", Some("00:02"))];
+    let now = vec![Arc::clone(&previous[0]), terminating(&previous[1])];
+    assert_eq!(undo(now, &previous, rescale(2, 1)), previous);
 }
