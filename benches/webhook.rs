@@ -22,7 +22,7 @@ use autoscaling::spec::Spec;
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
 use concertina::handover::certificate::{Certificate, service_name};
-use concertina::handover::review::{Plurals, Review};
+use concertina::handover::{Plurals, Review};
 use concertina::serve::tls::options::TlsOptions;
 use concertina::serve::webhook::Webhook;
 use controller::handover::charges::Charges;

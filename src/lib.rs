@@ -2,19 +2,173 @@
 //!
 //! This package contains the process: flags, configuration, permissions, serving, start and stop.
 //! `docs/architecture.md` describes the other crates and the path of one sync.
+//!
+//! [`run`] runs a command line. The exit code is 0 after a success or a requested stop, 1 after a failure, and 2 for an
+//! invalid command line. The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result needs
+//! attention.
 
 pub mod app;
 pub mod cli;
 pub mod console;
-mod exit;
 pub mod handover;
 pub mod invocation;
 pub mod logging;
 pub mod permissions;
-pub mod process;
 pub mod serve;
 #[cfg(feature = "tools")]
 pub mod tools;
 #[cfg(not(feature = "tools"))]
 #[path = "no_tools.rs"]
 pub mod tools;
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::process::{ExitCode, Termination};
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::app::AppError;
+use crate::cli::{CliError, Config, Program};
+use crate::invocation::{Invocation, ManifestFormat, RbacOptions, Start};
+use crate::logging::for_terminal;
+use clock::{SharedClock, SystemClock};
+use cluster::platform::StopRequests;
+use sources::SourceFile;
+
+/// Runs the operation that the command line selects, and returns the exit code. The first word is the name of the
+/// program.
+pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    let program = words.next().map(|called| Program::from_called(&called)).unwrap_or_default();
+    let words: Vec<OsString> = words.collect();
+    if let Some(completed) = tools::complete(program, &words) {
+        return completed;
+    }
+    let invocation = match Invocation::parse(program, words, start()) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            eprintln!("Error: {error}");
+            return ExitCode::from(CliError::EXIT_CODE);
+        }
+    };
+    match invocation {
+        Invocation::Help(text) | Invocation::Version(text) => print(&format!("{}\n", text.trim_end())),
+        Invocation::Controller(config) => controller(&config),
+        Invocation::Rbac(options) => {
+            let RbacOptions { config, account, output } = &*options;
+            let mut needed = permissions::needed(config);
+            if let Some(path) = &config.metric_sources {
+                match SourceFile::read(path) {
+                    Ok(file) => needed.extend(permissions::source_permissions(config, &file)),
+                    Err(error) => return failed(&AppError::from(error)),
+                }
+            }
+            needed.extend(permissions::optional_watch_permissions(config));
+            let manifest =
+                permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some());
+            match output {
+                ManifestFormat::Yaml => print(&manifest),
+                ManifestFormat::Json => match permissions::manifest_as_json(&manifest) {
+                    Ok(list) => print(&list),
+                    Err(error) => failed(&error),
+                },
+            }
+        }
+        Invocation::Tool(command) => tools::run(command),
+    }
+}
+
+/// Returns [`Start::BareOnTerminal`] if the process runs in a terminal outside a pod.
+fn start() -> Start {
+    let typed = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if typed && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        Start::BareOnTerminal
+    } else {
+        Start::Bare
+    }
+}
+
+fn controller(config: &Config) -> ExitCode {
+    let clock: SharedClock = Arc::new(SystemClock);
+    if let Err(error) = logging::set_up(config.logging, Arc::clone(&clock)) {
+        return failed(&error);
+    }
+    until_stopped(|stop| crate::app::run(config, clock, Vec::new(), stop))
+}
+
+/// Writes `text` to standard output. A closed pipe, such as that of `head`, is not an error.
+pub(crate) fn print(text: &str) -> ExitCode {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => failed(&error),
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// Runs `run` to completion in a new runtime. A signal cancels the token that `run` receives.
+pub(crate) fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
+where
+    F: Future<Output = Result<T, E>>,
+    T: Termination,
+    E: std::error::Error,
+{
+    // With an explicit choice, a second provider in the dependencies cannot cause a panic. An error means that a
+    // provider is already installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Syncs mostly wait, so one thread is enough. Two threads that wake each other need a fifth more CPU time.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    let result = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        if let Err(error) = stop_on_signal(&stop) {
+            tracing::warn!(%error, "failed to listen for signals");
+        }
+        run(stop).await
+    });
+    match result {
+        Ok(ended) => ended.report(),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Cancels `stop` at the first of [`StopRequests`], such as SIGTERM or SIGINT. At the second, exits with code 1 at
+/// once.
+fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
+    let mut requests = StopRequests::listen()?;
+    let stop = stop.clone();
+    // The task needs no supervision, because it cannot panic.
+    tokio::spawn(async move {
+        for last in [false, true] {
+            requests.next().await;
+            if last {
+                std::process::exit(1);
+            }
+            stop.cancel();
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("Error: {}", for_terminal(&error.to_string()));
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use controller::tasks::Tasks;
+
+    #[test]
+    fn process_exits_with_code_1_after_the_panic_of_a_task() {
+        let code = until_stopped(async |stop| {
+            let tasks = Tasks::default();
+            tasks.spawn_until(&stop, "watch", async { panic!("no pods") });
+            tasks.failed().await;
+            tasks.failure().map_or(Ok(()), Err)
+        });
+        assert_eq!(code, ExitCode::FAILURE);
+    }
+}

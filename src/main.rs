@@ -9,5 +9,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    concertina::process::run(std::env::args_os())
+    concertina::run(std::env::args_os())
 }

@@ -3,14 +3,13 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     Corrected, Explanation, LimitStep, Measure, MetricExplanation, MetricReading, PodGroup, PodVerdict,
     PolicyUse, ProposalReason, StabilizationStep, Subject,
 };
 use autoscaling::history::{Changes, Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy, Spec};
-use autoscaling::status::Status;
+use autoscaling::status::{Limit, Status};
 use autoscaling::{Action, Answers, Conclusion, ErrorLabel, WriteOutcome};
 use controller::reconcile::{ConcludedSync, Observer};
 use controller::record::Record;

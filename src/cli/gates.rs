@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use autoscaling::go;
+use autoscaling::failure;
 use autoscaling::settings::{Settings, Version};
 
 use super::values::parse_bool;
@@ -58,7 +58,7 @@ pub enum GateError {
     #[error("cannot set feature gate {0} to false, feature is locked to true")]
     Locked(String),
     /// The version cannot be emulated.
-    #[error("emulated version {} is neither 1.36 nor 1.37", go::quote(.0))]
+    #[error("emulated version {} is neither 1.36 nor 1.37", failure::quote(.0))]
     Version(String),
     /// The flag names several versions.
     #[error("duplicate version flag: the flag names two versions")]

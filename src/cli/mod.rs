@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use autoscaling::go;
+use autoscaling::failure;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 use controller::election::TimingError;
@@ -89,7 +89,7 @@ pub enum CliError {
     #[error("{0}")]
     Subcommand(String),
     /// The first argument is not a command.
-    #[error("unknown command {} for \"{program}\"{}", go::quote(.word), suggestion(.similar.as_deref()))]
+    #[error("unknown command {} for \"{program}\"{}", failure::quote(.word), suggestion(.similar.as_deref()))]
     UnknownCommand {
         /// The first argument.
         word: String,
@@ -128,7 +128,7 @@ pub enum FlagError {
         similar: Option<String>,
     },
     /// The value has the wrong type or is not allowed.
-    #[error("invalid argument {} for {} flag: {reason}", go::quote(.value), go::quote(.flag))]
+    #[error("invalid argument {} for {} flag: {reason}", failure::quote(.value), failure::quote(.flag))]
     Invalid {
         /// The text of the value.
         value: String,
@@ -150,7 +150,7 @@ fn suggestion(similar: Option<&str>) -> String {
 }
 
 fn quote_all(words: &[String]) -> String {
-    words.iter().map(|word| go::quote(word)).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| failure::quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 impl FlagError {

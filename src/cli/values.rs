@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use autoscaling::duration::GoDuration;
-use autoscaling::go;
+use autoscaling::failure;
 use autoscaling::quantity::Quantity;
 use clap::{Arg, ArgAction, ArgMatches};
 
@@ -97,7 +97,7 @@ pub(super) const IP: Type<IpAddr> = Type {
     print: Print::Value(|address| address.to_canonical().to_string()),
     ..scalar("ip", |text| match text {
         "" => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-        _ => text.trim().parse().map_err(|_| format!("failed to parse IP: {}", go::quote(text))),
+        _ => text.trim().parse().map_err(|_| format!("failed to parse IP: {}", failure::quote(text))),
     })
 };
 /// A `resource.Quantity`.
@@ -224,11 +224,11 @@ pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
 }
 
 fn syntax(function: &str, text: &str) -> String {
-    format!("strconv.{function}: parsing {}: invalid syntax", go::quote(text))
+    format!("strconv.{function}: parsing {}: invalid syntax", failure::quote(text))
 }
 
 fn range(function: &str, text: &str) -> String {
-    format!("strconv.{function}: parsing {}: value out of range", go::quote(text))
+    format!("strconv.{function}: parsing {}: value out of range", failure::quote(text))
 }
 
 /// Parses an integer like `strconv.ParseInt` with base 0: a prefix selects the base, and `_` may separate digits.
@@ -313,9 +313,9 @@ fn parse_module_levels(text: &str) -> Result<Vec<String>, String> {
         let (pattern, level) = item
             .split_once('=')
             .filter(|(pattern, level)| !pattern.is_empty() && !level.is_empty() && !level.contains('='))
-            .ok_or_else(|| format!("{} does not have the pattern=N format", go::quote(item)))?;
+            .ok_or_else(|| format!("{} does not have the pattern=N format", failure::quote(item)))?;
         let level = parse_level(level)
-            .map_err(|error| format!("parsing verbosity in {}: {error}", go::quote(item)))?;
+            .map_err(|error| format!("parsing verbosity in {}: {error}", failure::quote(item)))?;
         Ok(format!("{pattern}={level}"))
     });
     items.collect()

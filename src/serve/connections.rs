@@ -1,6 +1,11 @@
 //! Accepts connections. Their number is bounded, and idle connections are closed first.
+//!
+//! New connections are admitted to a port at a limited rate, because each TLS handshake costs CPU time. Waiting
+//! connections are admitted round robin by source address. A flood from some addresses therefore delays a client at
+//! another address, such as a kubelet, by at most one handshake per flooding address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -17,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::Admission;
+use cluster::limit::TokenBucket;
 
 /// The maximum number of connections per port. A scraper or a probe keeps one or two connections. With TLS, a
 /// connection takes a few dozen kilobytes.
@@ -271,6 +276,91 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Admitted connections per second. With an RSA key of 4,096 bits, their handshakes take a quarter of a core.
+const PER_SECOND: f32 = 50.0;
+/// The number of connections that are admitted at once after a pause.
+const BURST: u32 = 50;
+/// The maximum number of waiting connections. At [`PER_SECOND`], no connection waits much longer than 5 s.
+pub(super) const MAX_WAITING: usize = 256;
+
+/// Connections that wait for a handshake.
+#[derive(Debug)]
+pub(super) struct Admission<S> {
+    /// The limit of the rate. `None` admits every connection at once.
+    bucket: Option<TokenBucket>,
+    pub(super) waiting: BTreeMap<IpAddr, VecDeque<S>>,
+    /// The source addresses with waiting connections, in the order of their turns.
+    pub(super) turns: VecDeque<IpAddr>,
+    pub(super) count: usize,
+}
+
+impl<S> Admission<S> {
+    /// Admits at most [`PER_SECOND`] connections per second.
+    pub(super) fn limited() -> Self {
+        Self { bucket: TokenBucket::new(PER_SECOND, BURST), ..Self::unlimited() }
+    }
+
+    /// Admits every connection at once.
+    pub(super) fn unlimited() -> Self {
+        Self { bucket: None, waiting: BTreeMap::new(), turns: VecDeque::new(), count: 0 }
+    }
+
+    /// Adds a connection. Above [`MAX_WAITING`], drops the newest connection of the address with the most waiting
+    /// connections.
+    pub(super) fn add(&mut self, source: IpAddr, stream: S) {
+        let source = network(source);
+        let waiting = self.waiting.entry(source).or_default();
+        if waiting.is_empty() {
+            self.turns.push_back(source);
+        }
+        waiting.push_back(stream);
+        self.count += 1;
+        if self.count > MAX_WAITING {
+            let most = self.waiting.iter().max_by_key(|(_, waiting)| waiting.len());
+            if let Some(most) = most.map(|(source, _)| *source) {
+                self.remove(most, VecDeque::pop_back);
+            }
+        }
+    }
+
+    /// Waits for the next admitted connection. A drop of the future loses no connection.
+    pub(super) async fn next(&mut self) -> S {
+        loop {
+            if self.turns.is_empty() {
+                pending::<()>().await;
+            }
+            if let Some(bucket) = &self.bucket {
+                bucket.take("").await;
+            }
+            let Some(source) = self.turns.pop_front() else { continue };
+            self.turns.push_back(source);
+            if let Some(stream) = self.remove(source, VecDeque::pop_front) {
+                return stream;
+            }
+        }
+    }
+
+    fn remove(&mut self, source: IpAddr, take: impl Fn(&mut VecDeque<S>) -> Option<S>) -> Option<S> {
+        let waiting = self.waiting.get_mut(&source)?;
+        let stream = take(waiting);
+        if waiting.is_empty() {
+            self.waiting.remove(&source);
+            self.turns.retain(|turn| *turn != source);
+        }
+        self.count -= usize::from(stream.is_some());
+        stream
+    }
+}
+
+/// Returns the address that determines the turns of a connection. For IPv6, this is the /64 network, because a host may
+/// use all addresses of a network.
+pub(super) fn network(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address @ IpAddr::V4(_) => address,
     }
 }
 

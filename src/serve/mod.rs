@@ -24,7 +24,6 @@
 //! as `/readyz/ping`. In contrast to Kubernetes' components, the pages show the reason of a failed check.
 
 pub mod access;
-mod admission;
 mod connections;
 mod console;
 mod health;
@@ -61,8 +60,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::access::Access;
 use self::access::Denial;
-use self::admission::Admission;
-use self::connections::{Activity, IDLE};
+use self::connections::{Activity, Admission, IDLE};
 pub use self::console::ConsolePages;
 pub use self::health::{Component, Health, NotReady, Scope};
 pub use self::options::ServeError;

@@ -1,9 +1,13 @@
+use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
+use super::connections::{MAX_WAITING, network};
 use super::*;
 use crate::cli::Config;
 use clock::{SharedClock, SystemClock};
@@ -215,4 +219,93 @@ fn parity_and_history_need_permission_to_list_all_hpas() {
     assert_eq!((of.namespace.as_str(), of.name.as_str()), ("", ""));
     assert!(matches!(action("/parityx"), Some(Action::NonResourceAttributes { .. })));
     assert_eq!(action("/history?wait=1s"), action("/parity"));
+}
+
+const KUBELET: &str = "10.0.0.1";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Adds 1,000 connections from three addresses, numbered from 1,000.
+fn flood(admission: &mut Admission<usize>) {
+    for number in 0..1_000 {
+        admission.add(ip(&format!("10.0.1.{}", number % 3)), 1_000 + number);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_wait_once_the_burst_is_used_up() {
+    let mut admission = Admission::limited();
+    let start = Instant::now();
+    for number in 0..150 {
+        admission.add(ip(KUBELET), number);
+    }
+    for number in 0..150 {
+        assert_eq!(admission.next().await, number);
+    }
+    let elapsed = start.elapsed();
+    assert!((1_999..2_050).contains(&elapsed.as_millis()), "{elapsed:?}");
+    assert!(timeout(Duration::from_mins(1), admission.next()).await.is_err(), "nothing waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_addresses_have_their_turn_in_a_flood() {
+    let mut admission = Admission::limited();
+    flood(&mut admission);
+    for _ in 0..200 {
+        admission.next().await;
+        flood(&mut admission);
+    }
+    admission.add(ip(KUBELET), 1);
+    let start = Instant::now();
+    let mut before = 0;
+    while admission.next().await != 1 {
+        before += 1;
+        assert!(before <= 3, "more than one connection of each other address came first");
+        flood(&mut admission);
+    }
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn abandoned_wait_loses_no_connection_and_no_token() {
+    let mut admission = Admission::limited();
+    for number in 0..51 {
+        admission.add(ip(KUBELET), number);
+    }
+    for number in 0..50 {
+        assert_eq!(admission.next().await, number);
+    }
+    let start = Instant::now();
+    for _ in 0..10 {
+        assert!(timeout(Duration::from_millis(1), admission.next()).await.is_err());
+    }
+    assert_eq!(admission.next().await, 50);
+    assert!(start.elapsed() < Duration::from_millis(25), "{:?}", start.elapsed());
+}
+
+#[test]
+fn waiting_connections_are_bounded_and_the_flood_loses_its_own() {
+    let mut admission = Admission::unlimited();
+    admission.add(ip(KUBELET), 1);
+    for _ in 0..3 {
+        flood(&mut admission);
+    }
+    assert_eq!(admission.count, MAX_WAITING);
+    assert_eq!(admission.waiting.values().map(VecDeque::len).sum::<usize>(), MAX_WAITING);
+    assert_eq!(admission.waiting[&ip(KUBELET)], [1]);
+    assert_eq!(admission.turns.len(), 4);
+}
+
+#[test]
+fn addresses_of_one_host_share_a_turn() {
+    for (one, other, same) in [
+        ("2001:db8::1", "2001:db8::ffff:1", true),
+        ("2001:db8::1", "2001:db8:0:1::1", false),
+        ("::ffff:10.0.0.1", "10.0.0.1", true),
+        ("10.0.0.1", "10.0.0.2", false),
+    ] {
+        assert_eq!(network(ip(one)) == network(ip(other)), same, "{one} {other}");
+    }
 }

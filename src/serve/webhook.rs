@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Admission;
+use super::connections::Admission;
 use super::options::ServeError;
 use super::tls::options::TlsOptions;
 use super::{HANDSHAKE, connections, http1_builder, pages};

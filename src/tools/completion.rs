@@ -19,8 +19,8 @@ use toolbox::command;
 use super::PROCESS;
 use crate::cli::flags::FlagSet;
 use crate::cli::{CliError, Parsed, Program, matches};
-use crate::exit::{failed, print};
 use crate::invocation::{commands, controller_command};
+use crate::{failed, print};
 
 /// The environment variable that selects the shell to complete for.
 const VARIABLE: &str = "CONCERTINA_COMPLETE";

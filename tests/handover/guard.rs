@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::handover::review::{Plurals, Review};
+use concertina::handover::{Plurals, Review};
 use concertina::serve::webhook::Reviewer;
 use controller::election::LeaseLife;
 use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};

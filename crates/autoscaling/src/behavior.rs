@@ -2,11 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::condition::Limit;
 use crate::explanation::{LimitStep, PolicyUse};
 use crate::history::{Direction, History, ScaleEvent, after, ago};
 use crate::number::{ceil_to_count, saturate_to_i32, truncate_to_count};
 use crate::spec::{Behavior, PolicyKind, ScalingRules, SelectPolicy};
+use crate::status::Limit;
 
 /// The bounds of an HPA and its current count.
 #[derive(Debug, Clone, Copy)]

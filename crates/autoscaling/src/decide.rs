@@ -8,8 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::behavior::{self, Bounds};
-use crate::condition::{ConditionUpdate, Limit};
-use crate::decision::{Action, Computation, Decision, ErrorLabel, Verdict};
+use crate::conclude::{Action, Computation, Decision, ErrorLabel, Verdict};
 use crate::evaluation::{Choice, Evaluation, MetricResult};
 use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent};
 use crate::explanation::{DecisionPath, Explanation, LimitStep, MetricExplanation};
@@ -21,7 +20,7 @@ use crate::pod::Pod;
 use crate::query::{Answer, QueryError};
 use crate::settings::{Settings, Version};
 use crate::stabilization;
-use crate::status::MetricStatus;
+use crate::status::{ConditionUpdate, Limit, MetricStatus};
 
 /// Maximum number of events for failed metrics per decision. Further failures are only counted. Event correlation
 /// would drop most of their events, because it limits an object to a burst of 25.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::decision::Decision;
+use crate::conclude::Decision;
 use crate::explanation::{FailedMetric, LISTED_PODS, MetricReading};
 use crate::history::History;
 use crate::metric::{MetricFailure, Proposal, compute};
@@ -224,7 +224,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decision::Verdict;
+    use crate::conclude::Verdict;
     use crate::failure::MetricFailureClass;
     use crate::query::ExternalValue;
     use crate::spec::Spec;

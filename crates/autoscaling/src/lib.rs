@@ -90,17 +90,13 @@
 
 mod behavior;
 mod conclude;
-pub mod condition;
 mod decide;
-mod decision;
 #[doc(hidden)] // for the flags of the controller
 pub mod duration;
 mod evaluation;
 pub mod event;
 pub mod explanation;
 pub mod failure;
-#[doc(hidden)] // for the error texts of the controller
-pub mod go;
 pub mod history;
 mod metric;
 mod number;
@@ -116,8 +112,10 @@ pub mod spec;
 mod stabilization;
 pub mod status;
 
-pub use conclude::{Conclusion, WriteOutcome, conclude, failed_update_status};
+pub use conclude::{
+    Action, Computation, Conclusion, Decision, ErrorLabel, Verdict, WriteOutcome, conclude,
+    failed_update_status,
+};
 pub use decide::{Answers, decide};
-pub use decision::{Action, Computation, Decision, ErrorLabel, Verdict};
 pub use evaluation::{Choice, Evaluation, MetricOutcome};
 pub use plan::{ApiVersionError, Hpa, Overlap, Plan, Scale, ScaleError, ScaleFailure, plan, target_group};

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::condition::{SCALED_TO_ZERO, is_true};
 use crate::explanation::DecisionPath;
 use crate::failure::ScaleFailureClass;
 use crate::query::Query;
 use crate::selector::{LabelSelector, Selector, SelectorError};
 use crate::settings::Settings;
 use crate::spec::{MetricSource, Spec};
-use crate::status::{CrossVersionObjectReference, Status};
+use crate::status::{CrossVersionObjectReference, SCALED_TO_ZERO, Status, is_true};
 
 /// The HPA of a sync, borrowed.
 #[derive(Debug, Clone, Copy)]

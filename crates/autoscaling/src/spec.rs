@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::UNKNOWN_METRIC_TYPE;
-use crate::go::quote;
+use crate::failure::{UNKNOWN_METRIC_TYPE, quote};
 use crate::quantity::Quantity;
 use crate::selector::Selector;
 use crate::status::{CrossVersionObjectReference, MetricIdentifier};

@@ -1,4 +1,5 @@
-//! `HorizontalPodAutoscalerStatus` of `autoscaling/v2`, with the names of its fields.
+//! `HorizontalPodAutoscalerStatus` of `autoscaling/v2`, with the names of its fields. The types, reasons and messages of
+//! its conditions are those of `pkg/controller/podautoscaler/horizontal.go` of Kubernetes.
 
 use std::borrow::Cow;
 
@@ -175,4 +176,205 @@ where
 
 fn empty_is_null<S: serde::Serializer>(metrics: &[MetricStatus], serializer: S) -> Result<S::Ok, S::Error> {
     if metrics.is_empty() { serializer.serialize_none() } else { metrics.serialize(serializer) }
+}
+
+/// The type of the condition for reads and writes of the target's Scale.
+pub const ABLE_TO_SCALE: &str = "AbleToScale";
+/// The type of the condition for the computation of a count from metrics.
+pub const SCALING_ACTIVE: &str = "ScalingActive";
+/// The type of the condition for limits of the count by bounds and rates.
+pub const SCALING_LIMITED: &str = "ScalingLimited";
+/// The type of the condition that is `True` after this controller scaled the target to zero.
+pub const SCALED_TO_ZERO: &str = "ScaledToZero";
+
+/// The reason of `AbleToScale` if the write of the Scale failed.
+pub const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
+
+/// The reason of `AbleToScale` after the Scale was read. A sync that computes a count replaces this reason.
+pub(crate) const SUCCEEDED_GET_SCALE: &str = "SucceededGetScale";
+
+/// A new value of one condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionUpdate {
+    /// `type`: one of the constants of this module.
+    pub kind: &'static str,
+    /// `status`: `True` or `False`.
+    pub status: bool,
+    /// Machine-readable reason in CamelCase.
+    pub reason: &'static str,
+    /// Human-readable sentence.
+    pub message: Cow<'static, str>,
+}
+
+impl ConditionUpdate {
+    pub(crate) fn failed_get_scale(error: &str) -> Self {
+        let message =
+            format!("the HPA controller was unable to get the target's current scale: {error}").into();
+        Self { kind: ABLE_TO_SCALE, status: false, reason: "FailedGetScale", message }
+    }
+
+    pub(crate) fn succeeded_get_scale() -> Self {
+        let message = "the HPA controller was able to get the target's current scale".into();
+        Self { kind: ABLE_TO_SCALE, status: true, reason: SUCCEEDED_GET_SCALE, message }
+    }
+
+    pub(crate) fn succeeded_rescale(replicas: i32) -> Self {
+        let message = format!("the HPA controller was able to update the target scale to {replicas}").into();
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "SucceededRescale", message }
+    }
+
+    pub(crate) fn failed_update_scale(error: &str) -> Self {
+        let message = format!("the HPA controller was unable to update the target scale: {error}").into();
+        Self { kind: ABLE_TO_SCALE, status: false, reason: FAILED_UPDATE_SCALE, message }
+    }
+
+    pub(crate) fn ready_for_new_scale() -> Self {
+        let message = "recommended size matches current size".into();
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ReadyForNewScale", message }
+    }
+
+    pub(crate) fn scale_down_stabilized() -> Self {
+        let message =
+            "recent recommendations were higher than current one, applying the highest recent recommendation";
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleDownStabilized", message: message.into() }
+    }
+
+    pub(crate) fn scale_up_stabilized() -> Self {
+        let message =
+            "recent recommendations were lower than current one, applying the lowest recent recommendation";
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleUpStabilized", message: message.into() }
+    }
+
+    pub(crate) fn valid_metric_found(metric: &str) -> Self {
+        let message =
+            format!("the HPA was able to successfully calculate a replica count from {metric}").into();
+        Self { kind: SCALING_ACTIVE, status: true, reason: "ValidMetricFound", message }
+    }
+
+    pub(crate) fn metric_failed(reason: &'static str, error: &str) -> Self {
+        let message = format!("the HPA was unable to compute the replica count: {error}").into();
+        Self { kind: SCALING_ACTIVE, status: false, reason, message }
+    }
+
+    pub(crate) fn missing_selector() -> Self {
+        let message = "the HPA target's scale is missing a selector".into();
+        Self { kind: SCALING_ACTIVE, status: false, reason: "InvalidSelector", message }
+    }
+
+    pub(crate) fn ambiguous_selector(message: String) -> Self {
+        Self { kind: SCALING_ACTIVE, status: false, reason: "AmbiguousSelector", message: message.into() }
+    }
+
+    pub(crate) fn scaling_disabled() -> Self {
+        let message = "scaling is disabled since the replica count of the target is zero".into();
+        Self { kind: SCALING_ACTIVE, status: false, reason: "ScalingDisabled", message }
+    }
+
+    pub(crate) fn scaled_to_zero(by_us: bool) -> Self {
+        let (reason, message) = if by_us {
+            ("ScaledToZero", "the HPA controller scaled the workload to zero")
+        } else {
+            ("NotScaledToZero", "the HPA controller did not scale the workload to zero")
+        };
+        Self { kind: SCALED_TO_ZERO, status: by_us, reason, message: message.into() }
+    }
+
+    /// Sets the condition in `conditions`, which has at most one entry per type. A new type is appended.
+    /// `lastTransitionTime` changes only with the status.
+    pub fn set(self, conditions: &mut Vec<Condition>, now: Timestamp) {
+        let status = if self.status { "True" } else { "False" };
+        let at =
+            conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());
+        if at == conditions.len() {
+            // The list is kept in memory as long as the HPA, so it gets no spare capacity.
+            conditions.reserve_exact(1);
+            conditions.push(Condition::default());
+        }
+        let Some(condition) = conditions.get_mut(at) else {
+            return;
+        };
+        if condition.status != status {
+            condition.last_transition_time = Some(whole_seconds(now));
+        }
+        // Equal texts are assigned too, because a parsed status owns copies of static texts.
+        (condition.kind, condition.status) = (self.kind.into(), status.into());
+        (condition.reason, condition.message) = (self.reason.into(), self.message);
+    }
+}
+
+/// The bound or rate that limited a count, in the condition `ScalingLimited`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Limit {
+    /// The count was not limited. Reason: `DesiredWithinRange`.
+    WithinRange,
+    /// The scale-up rate. Reason: `ScaleUpLimit`.
+    ScaleUpRate,
+    /// The scale-down rate. Reason: `ScaleDownLimit`.
+    ScaleDownRate,
+    /// `maxReplicas`. Reason: `TooManyReplicas`.
+    Maximum,
+    /// `minReplicas`. Reason: `TooFewReplicas`.
+    Minimum,
+}
+
+impl Limit {
+    pub(crate) fn condition(self, changed: bool) -> ConditionUpdate {
+        let (reason, message) = match self {
+            Self::WithinRange => ("DesiredWithinRange", "the desired count is within the acceptable range"),
+            Self::ScaleUpRate => {
+                ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
+            }
+            Self::ScaleDownRate => (
+                "ScaleDownLimit",
+                "the desired replica count is decreasing faster than the maximum scale rate",
+            ),
+            Self::Maximum => {
+                ("TooManyReplicas", "the desired replica count is more than the maximum replica count")
+            }
+            Self::Minimum => {
+                ("TooFewReplicas", "the desired replica count is less than the minimum replica count")
+            }
+        };
+        ConditionUpdate { kind: SCALING_LIMITED, status: changed, reason, message: message.into() }
+    }
+}
+
+pub(crate) fn is_true(conditions: &[Condition], kind: &str) -> bool {
+    conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
+}
+
+/// Truncates a time to whole seconds, the precision of `metav1.Time`.
+pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn transition_time_changes_only_with_the_status() {
+        let mut conditions = Vec::new();
+        ConditionUpdate::succeeded_get_scale().set(&mut conditions, at(1));
+        ConditionUpdate::ready_for_new_scale().set(&mut conditions, at(2));
+        assert_eq!(conditions.len(), 1);
+        assert_eq!(conditions[0].reason, "ReadyForNewScale");
+        assert_eq!(conditions[0].last_transition_time, Some(at(1)));
+        ConditionUpdate::failed_get_scale("gone").set(&mut conditions, at(3));
+        assert_eq!(conditions[0].last_transition_time, Some(at(3)));
+    }
+
+    #[test]
+    fn new_condition_is_appended_and_the_order_is_kept() {
+        let mut conditions = Vec::new();
+        ConditionUpdate::succeeded_get_scale().set(&mut conditions, at(1));
+        ConditionUpdate::valid_metric_found("cpu resource").set(&mut conditions, at(1));
+        ConditionUpdate::ready_for_new_scale().set(&mut conditions, at(1));
+        assert_eq!(conditions.iter().map(|c| &*c.kind).collect::<Vec<_>>(), [ABLE_TO_SCALE, SCALING_ACTIVE]);
+    }
 }

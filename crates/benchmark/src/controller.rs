@@ -1,19 +1,26 @@
-//! The controller under test: any program with a command line template.
+//! The controller under test: any program with a command line template. Its metrics are read over HTTP.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::WantsClientCert;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme};
 
 use crate::Failure;
-use crate::observations::{Micros, now};
-use crate::scrape::{Page, Usage};
+use crate::observations::{Micros, Usage, now};
 
 /// Time limit of a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -235,4 +242,128 @@ pub(crate) fn instructions(folder: &Path) -> Result<f64, Failure> {
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let totals = text.lines().find_map(|line| line.strip_prefix("totals: "));
     Ok(totals.ok_or_else(|| format!("no totals in {}", path.display()))?.trim().parse()?)
+}
+
+/// Time limit of a scrape.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The metrics endpoint of a process on this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Page {
+    address: SocketAddr,
+    path: String,
+    secure: bool,
+}
+
+impl Page {
+    /// Parses `http[s]://ADDRESS/PATH`. Returns `None` for an empty text.
+    pub(crate) fn parse(url: &str) -> Result<Option<Self>, Failure> {
+        if url.is_empty() {
+            return Ok(None);
+        }
+        let invalid_url = || format!("{url:?} is not http://ADDRESS/PATH or https://ADDRESS/PATH");
+        let (scheme, rest) = url.split_once("://").ok_or_else(invalid_url)?;
+        let (address, path) = rest.split_once('/').ok_or_else(invalid_url)?;
+        let secure = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return Err(invalid_url().into()),
+        };
+        Ok(Some(Self { address: address.parse()?, path: format!("/{path}"), secure }))
+    }
+
+    /// Scrapes the page. Returns the sum over the series of each metric, by name. The key of a bucket is the name and
+    /// the upper bound, such as `NAME 1`.
+    pub(crate) async fn read(&self) -> Result<BTreeMap<String, f64>, Failure> {
+        let reading = async {
+            let stream = TcpStream::connect(self.address).await?;
+            if !self.secure {
+                return self.request(stream).await;
+            }
+            let config = trusting()?.with_no_client_auth();
+            let name = ServerName::IpAddress(self.address.ip().into());
+            self.request(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
+        };
+        Ok(sums(&timeout(TIMEOUT, reading).await??))
+    }
+
+    async fn request(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<String, Failure> {
+        let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", self.path, self.address);
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // An error only means that the server closed the connection without a TLS close message.
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8(answer)?;
+        let (head, page) =
+            answer.split_once("\r\n\r\n").ok_or("the metrics response of the controller has no header")?;
+        if head.split_ascii_whitespace().nth(1) != Some("200") {
+            return Err(format!(
+                "failed to read the metrics of the controller: {}",
+                head.lines().next().unwrap_or("")
+            )
+            .into());
+        }
+        Ok(page.to_owned())
+    }
+}
+
+/// Starts a TLS configuration that accepts any server certificate. The caller adds the client certificate, if any.
+pub(crate) fn trusting() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Failure> {
+    Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OwnProcess)))
+}
+
+fn sums(page: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let Some((series, value)) = line.rsplit_once(' ') else { continue };
+        let Ok(value) = value.parse::<f64>() else { continue };
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let bound = labels.split("le=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let bound = bound.map(|bound| bound.strip_suffix(".0").unwrap_or(bound));
+        let name = bound.map_or_else(|| name.to_owned(), |bound| format!("{name} {bound}"));
+        *sums.entry(name).or_insert(0.0) += value;
+    }
+    sums
+}
+
+/// Accepts any certificate, because this program has started the server and sends no secrets to it.
+#[derive(Debug)]
+struct OwnProcess;
+
+impl ServerCertVerifier for OwnProcess {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
 }

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Failure;
-use crate::observations::{HpaObservations, Micros, Observations, PendingReaction};
-use crate::scrape::Usage;
+use crate::observations::{HpaObservations, Micros, Observations, PendingReaction, Usage};
 use crate::workload::Workload;
 
 /// The maximum lateness of a sync on time, in seconds.

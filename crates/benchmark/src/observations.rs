@@ -1,12 +1,14 @@
 //! The observations of a controller by a server. The types are the same for the embedded server and a real server.
 //!
-//! All processes of a run share the machine's clock.
+//! All processes of a run share the machine's clock. The resource usage of a process comes from `/proc` (Linux only).
 
 use std::collections::BTreeMap;
+use std::fs::read_to_string;
 
 use clock::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
+use crate::Failure;
 use crate::workload::{Kind, POISONED, Workload};
 
 /// Microseconds since 1970.
@@ -187,5 +189,46 @@ impl ObservationLog {
         if let Some(awaited) = self.seen.reactions.iter_mut().find(open) {
             awaited.until = Some(at);
         }
+    }
+}
+
+/// Clock ticks per second in `/proc/PID/stat`. The value is the same on every Linux target of Rust.
+const TICKS: f64 = 100.0;
+
+/// The resource usage of a process since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Usage {
+    /// CPU seconds of all threads in user and kernel mode.
+    pub(crate) cpu: f64,
+    /// The current resident bytes.
+    pub(crate) resident: u64,
+    /// The maximum resident bytes since the start.
+    pub(crate) peak: u64,
+}
+
+impl Usage {
+    pub(crate) fn own() -> Result<Self, Failure> {
+        Self::read("self")
+    }
+
+    pub(crate) fn of_process(pid: u32) -> Result<Self, Failure> {
+        Self::read(&pid.to_string())
+    }
+
+    fn read(process: &str) -> Result<Self, Failure> {
+        let stat = read_to_string(format!("/proc/{process}/stat"))?;
+        // The process name in parentheses may contain any character. The 12th and 13th fields after it are utime and
+        // stime.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+        let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+        let status = read_to_string(format!("/proc/{process}/status"))?;
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+            kilobytes
+                .map(|kilobytes| kilobytes * 1024)
+                .ok_or_else(|| format!("no {name} in /proc/{process}/status"))
+        };
+        Ok(Self { cpu: ticks / TICKS, resident: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
     }
 }

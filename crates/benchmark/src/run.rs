@@ -10,8 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::Failure;
 use crate::controller::{self, CommandLine, Controller, Placeholders};
 use crate::measure::{Report, Run};
-use crate::observations::{Observations, now};
-use crate::scrape::Usage;
+use crate::observations::{Observations, Usage, now};
 use crate::workload::Workload;
 
 /// The options of runs against a server.

@@ -30,8 +30,7 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use crate::Failure;
 use crate::gateway::Gateway;
 use crate::hostile::tenant::Tenant;
-use crate::observations::{Observations, now};
-use crate::scrape::Usage;
+use crate::observations::{Observations, Usage, now};
 use crate::workload::{Way, Workload};
 use crate::world::{World, change_policy};
 

@@ -75,8 +75,8 @@ pub enum MapError {
     /// The group does not exist, or has no resource of the kind.
     #[error(
         "no matches for kind {} in group {}",
-        autoscaling::go::quote(kind),
-        autoscaling::go::quote(group)
+        autoscaling::failure::quote(kind),
+        autoscaling::failure::quote(group)
     )]
     NoMatch {
         /// The API group. Empty for the core group.

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
 use autoscaling::event::{FLAPPING, direction_changes};
 use autoscaling::explanation::{Measure, amount};
 use autoscaling::quantity::Quantity;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
-use autoscaling::status::{Condition, MetricStatus};
+use autoscaling::status::{ABLE_TO_SCALE, Condition, MetricStatus, SCALING_ACTIVE, SCALING_LIMITED};
 use cluster::decode::HpaObject;
 use jiff::{SignedDuration, Timestamp};
 use policies::steps::{CONDITION, StepReason};

@@ -1,11 +1,11 @@
 //! Findings about bounds, tolerance, behavior and recent rescales.
 
-use autoscaling::condition::Limit;
+use autoscaling::event::{FLAPPING, direction_changes};
 use autoscaling::explanation::{
     MetricExplanation, MetricReading, PodGroup, ProposalReason, Span, amount, trimmed,
 };
-use autoscaling::event::{FLAPPING, direction_changes};
 use autoscaling::spec::{PolicyKind, ScalingRules};
+use autoscaling::status::Limit;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 

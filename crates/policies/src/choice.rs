@@ -1,10 +1,17 @@
 //! The choice among the proposals of metrics: corrections of proposals, fallbacks of failed metrics, then `combine`. If no
 //! rule has an effect, the choice is that of the reference.
+//!
+//! [`ignore_containers`] is the correction of inputs, `corrections.ignoreContainersWithoutRequest`: it omits the named
+//! containers from a resource that they do not request. Without the correction, such a container fails the whole metric.
+//! The correction changes the inputs of a metric, not its computation. [`choose`] applies the other correction,
+//! `averageValueWithinTolerance`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use autoscaling::Choice;
+use autoscaling::pod::{ContainerRequests, Pod, PodRequests};
+use autoscaling::query::{Answer, ContainerUsage, PodUsage};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -197,6 +204,118 @@ fn fallback(
     };
     let metric = Arc::clone(&state.subject);
     Some(FallbackStep { metric, cause, since, action: fallback.action, proposal })
+}
+
+/// The omitted containers of one metric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IgnoredContainersStep {
+    /// The name of the resource.
+    pub resource: Arc<str>,
+    /// The names of the omitted containers, sorted.
+    pub containers: Vec<Arc<str>>,
+    /// The number of pods with such a container.
+    pub pods: usize,
+}
+
+impl fmt::Display for IgnoredContainersStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, containers, pods } = self;
+        write!(
+            f,
+            "container {} requests no {resource} and does not count in {pods} pods",
+            containers.join(", ")
+        )
+    }
+}
+
+/// The inputs of a Resource metric without the omitted containers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CorrectedInputs {
+    /// All pods, in the same order.
+    pub pods: Vec<Arc<Pod>>,
+    /// The usage of the pods.
+    pub answer: Answer,
+    /// The omitted containers.
+    pub step: IgnoredContainersStep,
+}
+
+/// Omits the containers in `names` that do not request the resource. Returns `None` if no container is omitted. Only
+/// metrics of type Resource with a target of `averageUtilization` need this correction.
+///
+/// A pod keeps its containers if all of them would be omitted, so the metric still fails. A pod with pod-level requests
+/// needs no correction.
+pub fn ignore_containers(
+    names: &[Arc<str>],
+    resource: &str,
+    answer: &Answer,
+    pods: &[Arc<Pod>],
+) -> Option<CorrectedInputs> {
+    let Answer::Resource(usage) = answer else { return None };
+    let mut corrected = Vec::with_capacity(pods.len());
+    let mut ignored: Vec<IgnoredOfPod<'_>> = Vec::new();
+    // Pods of one template share their requests, and are often adjacent in the list.
+    let mut last: Option<(&Arc<PodRequests>, Without)> = None;
+    for pod in pods {
+        let known = last.take().filter(|(of, _)| Arc::ptr_eq(of, &pod.requests));
+        let (_, Without { requests, containers }) =
+            last.insert(known.unwrap_or_else(|| (&pod.requests, without(&pod.requests, names, resource))));
+        if containers.is_empty() {
+            corrected.push(Arc::clone(pod));
+        } else {
+            ignored.push((&pod.name, containers.clone()));
+            corrected.push(Arc::new(Pod { requests: Arc::clone(requests), ..(**pod).clone() }));
+        }
+    }
+    if ignored.is_empty() {
+        return None;
+    }
+    let mut containers: Vec<Arc<str>> = ignored.iter().flat_map(|(_, names)| names.iter().cloned()).collect();
+    containers.sort();
+    containers.dedup();
+    let step = IgnoredContainersStep { resource: resource.into(), containers, pods: ignored.len() };
+    ignored.sort_by_key(|(pod, _)| *pod);
+    let answer = Answer::Resource(usage.iter().map(|usage| usage_without(usage, &ignored)).collect());
+    Some(CorrectedInputs { pods: corrected, answer, step })
+}
+
+/// The name of a pod, and its omitted containers.
+type IgnoredOfPod<'a> = (&'a Arc<str>, Vec<Arc<str>>);
+
+struct Without {
+    /// The requests without the omitted containers.
+    requests: Arc<PodRequests>,
+    /// The names of the omitted containers.
+    containers: Vec<Arc<str>>,
+}
+
+fn without(requests: &Arc<PodRequests>, names: &[Arc<str>], resource: &str) -> Without {
+    let is_ignored = |container: &ContainerRequests| {
+        names.contains(&container.name) && container.requests.get(resource).is_none()
+    };
+    let keeps_one = requests.containers.iter().any(|container| !is_ignored(container));
+    let all = requests.containers.iter().chain(&requests.init_containers);
+    let ignored: Vec<Arc<str>> =
+        all.filter(|container| is_ignored(container)).map(|container| Arc::clone(&container.name)).collect();
+    if !keeps_one || !requests.pod_level.is_empty() || ignored.is_empty() {
+        return Without { requests: Arc::clone(requests), containers: Vec::new() };
+    }
+    let kept = |containers: &[ContainerRequests]| {
+        containers.iter().filter(|container| !is_ignored(container)).cloned().collect()
+    };
+    let requests = PodRequests {
+        containers: kept(&requests.containers),
+        init_containers: kept(&requests.init_containers),
+        pod_level: requests.pod_level.clone(),
+    };
+    Without { requests: Arc::new(requests), containers: ignored }
+}
+
+fn usage_without(usage: &PodUsage, ignored: &[IgnoredOfPod<'_>]) -> PodUsage {
+    let at = ignored.binary_search_by(|(pod, _)| (**pod).cmp(&usage.pod));
+    let Some((_, names)) = at.ok().and_then(|at| ignored.get(at)) else { return usage.clone() };
+    let counts = |container: &&ContainerUsage| !names.contains(&container.name);
+    PodUsage { containers: usage.containers.iter().filter(counts).cloned().collect(), ..usage.clone() }
 }
 
 #[cfg(test)]

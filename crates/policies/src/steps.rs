@@ -6,11 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::ScheduleStep;
 use crate::burst::BurstStep;
-use crate::choice::{Chosen, CombineStep, CorrectionStep, FallbackStep};
-use crate::corrections::IgnoredContainersStep;
+use crate::choice::{Chosen, CombineStep, CorrectionStep, FallbackStep, IgnoredContainersStep};
 use crate::guards::{GuardStep, OwnedPodsStep};
-use crate::mode::ModeStep;
-use crate::resolve::NextChange;
+use crate::resolve::{ModeStep, NextChange};
 use crate::spec::Mode;
 
 /// The type of the condition of an HPA with a policy. The condition is `True` if a step of the policy has an effect.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use autoscaling::condition::SCALED_TO_ZERO;
 use autoscaling::failure::{MetricFailureClass, ScaleFailureClass};
 use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
@@ -19,7 +18,7 @@ use autoscaling::spec::{
     Behavior, InvalidMetric, MetricSource, PolicyKind, ResourceTarget, ScalingPolicy, ScalingRules,
     SelectPolicy, Spec, ValueTarget,
 };
-use autoscaling::status::{Condition, CrossVersionObjectReference, MetricIdentifier, Status};
+use autoscaling::status::{Condition, CrossVersionObjectReference, MetricIdentifier, SCALED_TO_ZERO, Status};
 use autoscaling::{Overlap, Scale, ScaleFailure, WriteOutcome};
 use jiff::{SignedDuration, Timestamp};
 

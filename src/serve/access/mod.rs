@@ -2,12 +2,13 @@
 //! component of Kubernetes does.
 //!
 //! A client is identified by the headers of a front proxy, by a client certificate, or by a bearer token, in this
-//! order. A request is refused if its review fails.
+//! order. A request is refused if its review fails. Reviews are cached, and concurrent equal reviews share one request.
 
-pub(in crate::serve) mod certificate;
-mod reviews;
-mod trust;
+#[cfg(test)]
+mod tests;
+pub(in crate::serve) mod trust;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +16,12 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
-use self::reviews::{Reviewed, Reviews};
 use self::trust::Trust;
 use super::options::{Authorization, OpenPaths, ServeError, Serving};
 use clock::SharedClock;
@@ -259,64 +261,113 @@ fn forbidden(user: &User, action: &Action, reason: &str) -> Denial {
     Denial { status: StatusCode::FORBIDDEN, message }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The maximum number of concurrent reviews, so that invalid tokens do not flood the API server.
+const AT_ONCE: usize = 16;
+/// The maximum number of cached results.
+const MAX_CACHED: usize = 1024;
 
-    fn token(header: &str) -> Option<String> {
-        let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, header.parse().unwrap());
-        bearer_token(&headers).map(str::to_owned)
+/// The SHA-256 digest of the input of a review. The cache does not contain the input, which may be a token.
+type Key = [u8; 32];
+
+/// The cached results of one kind of review.
+#[derive(Debug)]
+struct Reviews<T> {
+    entries: Mutex<BTreeMap<Key, Entry<T>>>,
+    permits: Semaphore,
+}
+
+#[derive(Debug, Clone)]
+struct Entry<T> {
+    /// The result. The first caller makes the review, and concurrent callers wait.
+    answer: Arc<OnceCell<CachedAnswer<T>>>,
+    since: Instant,
+}
+
+#[derive(Debug, Clone)]
+struct CachedAnswer<T> {
+    answer: T,
+    until: Instant,
+    /// Whether the token is valid or the action is allowed. The cache evicts results without this flag first.
+    good: bool,
+}
+
+/// A result with its time to live, and the value of [`CachedAnswer::good`].
+#[derive(Debug)]
+struct Reviewed<T> {
+    answer: T,
+    good: bool,
+    ttl: Duration,
+}
+
+impl<T: Clone> Reviews<T> {
+    fn new() -> Self {
+        Self { entries: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
     }
 
-    #[test]
-    fn bearer_token_is_the_second_word() {
-        assert_eq!(token("Bearer abc").as_deref(), Some("abc"));
-        assert_eq!(token("bearer abc x").as_deref(), Some("abc"));
-        for header in ["Bearer", "Bearer ", "Basic abc", "abc", "Bearer  abc"] {
-            assert_eq!(token(header), None, "{header}");
+    /// Returns the cached result for `question`, or makes a review with `ask`. Failures are not cached.
+    async fn get(
+        &self,
+        question: &[u8],
+        ask: impl AsyncFnOnce() -> Result<Reviewed<T>, ApiError>,
+    ) -> Result<T, ApiError> {
+        let key = key(question);
+        let cell = self.entry(key);
+        let asked = cell
+            .get_or_try_init(async || {
+                // The semaphore is never closed.
+                let _permit = self.permits.acquire().await.ok();
+                let Reviewed { answer, good, ttl } = ask().await?;
+                let now = Instant::now();
+                // A large value of the flag for the time to live may overflow the clock.
+                let until = now.checked_add(ttl).unwrap_or(now + Duration::from_hours(24));
+                Ok::<_, ApiError>(CachedAnswer { answer, until, good })
+            })
+            .await;
+        match asked {
+            Ok(held) => Ok(held.answer.clone()),
+            Err(error) => {
+                self.forget(key, &cell);
+                Err(error)
+            }
         }
     }
 
-    #[test]
-    fn user_is_authenticated_unless_a_front_proxy_calls_it_anonymous() {
-        let groups = |name: &str, groups: &[&str]| {
-            let groups = groups.iter().map(|&group| group.to_owned()).collect();
-            among_authenticated(User { name: name.to_owned(), groups, ..User::default() }).groups
-        };
-        assert_eq!(groups("jane", &["dev"]), ["dev", AUTHENTICATED]);
-        assert_eq!(groups("jane", &[AUTHENTICATED]), [AUTHENTICATED]);
-        assert_eq!(groups(ANONYMOUS, &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
-        assert_eq!(groups("unidentified", &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
-        assert!(groups(ANONYMOUS, &[]).is_empty());
+    fn entry(&self, key: Key) -> Arc<OnceCell<CachedAnswer<T>>> {
+        let now = Instant::now();
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get(&key)
+            && entry.answer.get().is_none_or(|held| now < held.until)
+        {
+            return Arc::clone(&entry.answer);
+        }
+        entries.remove(&key);
+        if entries.len() >= MAX_CACHED {
+            entries.retain(|_, entry| entry.answer.get().is_none_or(|held| now < held.until));
+        }
+        if entries.len() >= MAX_CACHED {
+            let worst = entries
+                .iter()
+                .min_by_key(|(_, entry)| (entry.answer.get().is_some_and(|held| held.good), entry.since))
+                .map(|(key, _)| *key);
+            worst.map(|worst| entries.remove(&worst));
+        }
+        let entry = Entry { answer: Arc::default(), since: now };
+        let answer = Arc::clone(&entry.answer);
+        entries.insert(key, entry);
+        answer
     }
 
-    #[test]
-    fn refusals_have_the_words_of_the_api_server() {
-        let user = User { name: "jane".into(), ..User::default() };
-        let path = Action::NonResourceAttributes { path: "/metrics".into(), verb: "get".into() };
-        assert_eq!(
-            forbidden(&user, &path, "").message,
-            "forbidden: User \"jane\" cannot get path \"/metrics\""
-        );
-        let one = ResourceAction {
-            verb: "get",
-            group: "autoscaling",
-            version: "v2",
-            resource: "horizontalpodautoscalers",
-            namespace: "shop".into(),
-            name: "web".into(),
-        };
-        assert_eq!(
-            forbidden(&user, &Action::ResourceAttributes(one.clone()), "no").message,
-            "horizontalpodautoscalers.autoscaling \"web\" is forbidden: User \"jane\" cannot get resource \
-             \"horizontalpodautoscalers\" in API group \"autoscaling\" in the namespace \"shop\": no"
-        );
-        let all = ResourceAction { verb: "list", namespace: String::new(), name: String::new(), ..one };
-        assert_eq!(
-            forbidden(&user, &Action::ResourceAttributes(all), "").message,
-            "horizontalpodautoscalers.autoscaling is forbidden: User \"jane\" cannot list resource \
-             \"horizontalpodautoscalers\" in API group \"autoscaling\" at the cluster scope"
-        );
+    fn forget(&self, key: Key, cell: &Arc<OnceCell<CachedAnswer<T>>>) {
+        let mut entries = self.entries.lock();
+        // The entry remains if a concurrent caller has succeeded.
+        if entries.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.answer, cell) && cell.get().is_none()) {
+            entries.remove(&key);
+        }
     }
+}
+
+fn key(question: &[u8]) -> Key {
+    let mut key = Key::default();
+    key.iter_mut().zip(digest(&SHA256, question).as_ref()).for_each(|(to, from)| *to = *from);
+    key
 }

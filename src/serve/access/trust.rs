@@ -1,5 +1,5 @@
 //! The trusted authorities of client certificates, and the trusted front proxies. They come from files or from the
-//! ConfigMap kube-system/extension-apiserver-authentication.
+//! ConfigMap kube-system/extension-apiserver-authentication. The parser of subjects reads the users of certificates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,13 @@ use http::HeaderMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::RwLock;
 use percent_encoding::percent_decode_str;
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 
-use super::certificate::{Authorities, AuthoritiesError, Subject};
 use crate::serve::options::{Authentication, FrontProxyHeaders, ServeError, read_file};
 use cluster::client::Client;
 use cluster::error::ApiError;
@@ -229,6 +233,113 @@ impl Proxies {
             extra,
         })
     }
+}
+
+/// The trusted certificate authorities of clients.
+#[derive(Debug, Clone)]
+pub(super) struct Authorities(Arc<dyn ClientCertVerifier>);
+
+/// The reason why a bundle of authorities is unusable.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AuthoritiesError {
+    #[error("not PEM: {0}")]
+    Pem(#[from] pem::Error),
+    #[error("no usable certificate found")]
+    NoCertificate,
+    #[error(transparent)]
+    Verifier(#[from] VerifierBuilderError),
+}
+
+/// The subject of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::serve) struct Subject {
+    /// The common name (CN). The last one if the subject has several, as in Go.
+    pub(in crate::serve) common_name: Option<String>,
+    /// The values of all organization attributes (O).
+    pub(in crate::serve) organizations: Vec<String>,
+}
+
+impl Authorities {
+    /// Parses a bundle of certificates in PEM. Ignores certificates that rustls cannot parse, with a warning.
+    pub(super) fn from_pem(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Self, AuthoritiesError> {
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?;
+        let mut roots = RootCertStore::empty();
+        let (added, refused) = roots.add_parsable_certificates(certificates);
+        if added == 0 {
+            return Err(AuthoritiesError::NoCertificate);
+        }
+        if refused > 0 {
+            tracing::warn!(refused, "ignoring CA certificates that cannot be parsed");
+        }
+        Ok(Self(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build()?))
+    }
+
+    /// Returns the subject of the client's certificate, the first of the chain. `now` is the time since 1970. Returns
+    /// `None` if no authority has signed the chain, or if the certificate is not valid at `now` or not for clients.
+    pub(super) fn subject(&self, chain: &[CertificateDer<'_>], now: Duration) -> Option<Subject> {
+        let (first, between) = chain.split_first()?;
+        let now = UnixTime::since_unix_epoch(now);
+        if let Err(error) = self.0.verify_client_cert(first, between, now) {
+            tracing::debug!(%error, "rejected a client certificate");
+            return None;
+        }
+        let parsed = webpki::EndEntityCert::try_from(first).ok()?;
+        Some(Subject::from_der(parsed.subject()))
+    }
+}
+
+/// The OIDs 2.5.4.3 (common name) and 2.5.4.10 (organization) in DER.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+const IA5_STRING: u8 = 0x16;
+
+impl Subject {
+    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without the outer SEQUENCE. Skips malformed attributes, which are
+    /// no security risk, because an authority has signed the subject.
+    pub(in crate::serve) fn from_der(name: &[u8]) -> Self {
+        let mut subject = Self::default();
+        let mut sets = name;
+        while let Some((SET, mut attributes, rest)) = element(sets) {
+            sets = rest;
+            while let Some((SEQUENCE, attribute, rest)) = element(attributes) {
+                attributes = rest;
+                let Some((OBJECT_IDENTIFIER, kind, value)) = element(attribute) else { continue };
+                match (kind, text(value)) {
+                    (COMMON_NAME, Some(text)) => subject.common_name = Some(text),
+                    (ORGANIZATION, Some(text)) => subject.organizations.push(text),
+                    _ => {}
+                }
+            }
+        }
+        subject
+    }
+}
+
+fn text(value: &[u8]) -> Option<String> {
+    let (UTF8_STRING | PRINTABLE_STRING | IA5_STRING, bytes, _) = element(value)? else { return None };
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
+}
+
+/// Splits off the first element in DER. Returns its tag, its content, and the remaining bytes.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, length], rest) = der.split_first_chunk()?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(length), rest),
+        0x81 => rest.split_first().map(|(length, rest)| (usize::from(*length), rest))?,
+        0x82 => {
+            rest.split_first_chunk().map(|(length, rest)| (usize::from(u16::from_be_bytes(*length)), rest))?
+        }
+        // An element with a longer length does not fit into a handshake message.
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
 }
 
 #[cfg(test)]

@@ -23,10 +23,10 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-use super::access::certificate::Subject;
+use super::access::trust::Subject;
 use super::options::{CERTIFICATE_NAME, CertificateFiles, ServeError, Serving, read_file};
-use cluster::user::Fingerprint;
 use cluster::platform;
+use cluster::user::Fingerprint;
 
 /// Returns the TLS configuration of the secure port, and its certificates. The caller must run
 /// [`Certificates::keep_current`].

@@ -21,10 +21,10 @@ pub use self::reading::{
     PodGroup, PodVerdict, ProposalReason, Subject, UnmatchedSamples,
 };
 pub use self::sentence::LimitingStep;
-use crate::condition::Limit;
 use crate::failure::ScaleFailureClass;
 use crate::history::{Direction, Recommendation};
 use crate::spec::{PolicyKind, SelectPolicy};
+use crate::status::Limit;
 
 /// The steps of one decision, in the order of their computation.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -9,10 +9,10 @@ use super::{
     DecisionPath, Explanation, FailedMetric, LimitStep, MetricExplanation, MetricReading, PodGroup,
     ProposalReason, Span, StabilizationStep, amount, milli,
 };
-use crate::condition::Limit;
 use crate::failure::MetricFailureClass;
 use crate::history::Direction;
 use crate::spec::SelectPolicy;
+use crate::status::Limit;
 
 /// The last step of a decision that prevented the count that the metrics require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -15,7 +15,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use super::{Operator, Requirement, SelectorError, validate};
-use crate::go;
+use crate::failure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -267,7 +267,7 @@ impl LabelSelector {
                 Operator::DoesNotExist => "DoesNotExist",
                 Operator::GreaterThan | Operator::LessThan => {
                     let message =
-                        format!("{} isn't supported in label selectors", go::quote(operator.as_str()));
+                        format!("{} isn't supported in label selectors", failure::quote(operator.as_str()));
                     return Err(SelectorError { message });
                 }
                 Operator::NotEquals => return Err(not_an_operator(operator.as_str())),
@@ -306,7 +306,7 @@ impl LabelSelector {
 }
 
 fn not_an_operator(operator: &str) -> SelectorError {
-    SelectorError { message: format!("{} is not a valid label selector operator", go::quote(operator)) }
+    SelectorError { message: format!("{} is not a valid label selector operator", failure::quote(operator)) }
 }
 
 /// Prints a selector like Go's `%+v` of a `*metav1.LabelSelector`: `nil`, or `&LabelSelector{MatchLabels:...}`.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Operator, Requirement, SelectorError};
-use crate::go;
+use crate::failure;
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
      alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -28,7 +28,7 @@ pub(super) fn key_of_text(key: &str) -> Result<(), SelectorError> {
     if faults.is_empty() {
         Ok(())
     } else {
-        Err(SelectorError { message: invalid("<nil>", &go::quote(key), &faults) })
+        Err(SelectorError { message: invalid("<nil>", &failure::quote(key), &faults) })
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) fn requirement(
     let mut errors = Vec::new();
     let faults = faults_of_key(key);
     if !faults.is_empty() {
-        errors.push(invalid("key", &go::quote(key), &faults));
+        errors.push(invalid("key", &failure::quote(key), &faults));
     }
     match operator {
         Operator::In | Operator::NotIn if values.is_empty() => {
@@ -60,7 +60,7 @@ pub(super) fn requirement(
             for (at, value) in values.iter().enumerate() {
                 if value.parse::<i64>().is_err() {
                     let fault = "for 'Gt', 'Lt' operators, the value must be an integer";
-                    errors.push(invalid(&format!("values[{at}]"), &go::quote(value), &[fault.into()]));
+                    errors.push(invalid(&format!("values[{at}]"), &failure::quote(value), &[fault.into()]));
                 }
             }
         }
@@ -69,7 +69,7 @@ pub(super) fn requirement(
     for (at, value) in values.iter().enumerate() {
         let faults = faults_of_value(value);
         if !faults.is_empty() {
-            errors.push(invalid(&format!("values[{at}][{key}]"), &go::quote(value), &faults));
+            errors.push(invalid(&format!("values[{at}][{key}]"), &failure::quote(value), &faults));
         }
     }
     if !errors.is_empty() {

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use autoscaling::condition::Limit;
 use autoscaling::history::{Direction, History, ScaleEvent};
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
-use autoscaling::status::Status;
+use autoscaling::status::{Limit, Status};
 use autoscaling::{WriteOutcome, conclude};
 use jiff::{SignedDuration, Timestamp};
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{DecisionPath, WindowEntry};
 use autoscaling::history::{Changes, History, Recommendation};
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
+use autoscaling::status::Limit;
 use autoscaling::{Decision, WriteOutcome, conclude};
 use jiff::{SignedDuration, Timestamp};
 

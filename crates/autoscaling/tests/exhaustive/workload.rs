@@ -68,7 +68,7 @@ impl Workload {
     /// Sets the condition `ScaledToZero`, so metrics may scale the target up from zero replicas.
     pub(crate) fn scaled_to_zero(mut self) -> Self {
         let condition = Condition {
-            kind: autoscaling::condition::SCALED_TO_ZERO.into(),
+            kind: autoscaling::status::SCALED_TO_ZERO.into(),
             status: "True".into(),
             ..Condition::default()
         };

@@ -1,6 +1,5 @@
 //! The sentence of a decision, and its limiting step.
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     DecisionPath, Explanation, LimitStep, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
     PodVerdict, ProposalReason, StabilizationStep, Subject, milli,
@@ -8,6 +7,7 @@ use autoscaling::explanation::{
 use autoscaling::history::{History, Recommendation};
 use autoscaling::settings::Settings;
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ValueTarget};
+use autoscaling::status::Limit;
 use jiff::Timestamp;
 
 use crate::workload::{NOW, Workload, asking_for, external_metric, external_value};

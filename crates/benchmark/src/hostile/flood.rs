@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use crate::Failure;
-use crate::scrape::trusting;
+use crate::controller::trusting;
 use crate::workload::Way;
 
 /// The number of simultaneous connections for each attack.

@@ -19,9 +19,8 @@ use self::flood::Flood;
 use crate::Failure;
 use crate::controller::{CommandLine, Controller, Placeholders};
 use crate::measure::{Run, Spread};
-use crate::observations::{Micros, Observations};
+use crate::observations::{Micros, Observations, Usage};
 use crate::run::{ServerUnderLoad as _, flag, text};
-use crate::scrape::Usage;
 use crate::simulated::{SERVER, Server};
 use crate::workload::{ALL, Kind, Way, Workload};
 

@@ -22,9 +22,9 @@ use tokio_rustls::TlsConnector;
 use super::cluster::{RealCluster, Share};
 use super::control_plane::ADMIN_TOKEN;
 use crate::Failure;
+use crate::controller::trusting;
 use crate::measure::percentile;
 use crate::run::text;
-use crate::scrape::trusting;
 use crate::workload::Workload;
 
 /// The rounds of a measurement. Every round measures all variants, and the figures are medians over the rounds. Other

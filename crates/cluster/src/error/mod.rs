@@ -308,7 +308,7 @@ fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
         ),
         500.. => (
             "InternalError",
-            format!("an error on the server ({}) has prevented the request from succeeding", autoscaling::go::quote(&text)),
+            format!("an error on the server ({}) has prevented the request from succeeding", autoscaling::failure::quote(&text)),
         ),
         _ => (
             "Unknown",

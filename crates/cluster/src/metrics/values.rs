@@ -256,8 +256,8 @@ pub(crate) fn check_kind(envelope: Envelope, kind: &str) -> Result<(), ApiError>
         let found = if envelope.api_version.is_empty() { "v1" } else { &envelope.api_version };
         format!(
             "no kind {} is registered for version {}: expected a {kind}",
-            autoscaling::go::quote(cut(&envelope.kind)),
-            autoscaling::go::quote(cut(found))
+            autoscaling::failure::quote(cut(&envelope.kind)),
+            autoscaling::failure::quote(cut(found))
         )
     };
     Err(ApiError::Decode(DecodeError::new(message)))
@@ -295,7 +295,7 @@ impl LastTime {
             let time = text.parse().map_err(|error| {
                 DecodeError::new(format!(
                     "parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}",
-                    autoscaling::go::quote(cut(text))
+                    autoscaling::failure::quote(cut(text))
                 ))
             })?;
             self.time = Some(time);

@@ -9,7 +9,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use autoscaling::go;
+use autoscaling::failure;
 use autoscaling::selector::{LabelSelector, Selector, SelectorError};
 use http::Method;
 use serde::{Deserialize, Serialize};
@@ -235,9 +235,9 @@ fn legacy_selector(status: LegacyStatus) -> Result<String, DecodeError> {
 fn not_registered(kind: &str, api_version: &str) -> String {
     format!(
         "no kind {} is registered for version {} in scheme {}",
-        go::quote(kind),
-        go::quote(api_version),
-        go::quote(SCHEME)
+        failure::quote(kind),
+        failure::quote(api_version),
+        failure::quote(SCHEME)
     )
 }
 
@@ -254,8 +254,8 @@ enum EncodeError {
     #[error(
         "could not convert scale update to external Scale: scheme.Scale is not suitable for converting to {} in \
          scheme {}",
-        go::quote(version),
-        go::quote(SCHEME)
+        failure::quote(version),
+        failure::quote(SCHEME)
     )]
     UnknownGroup { version: String },
     #[error("could not convert scale update to external Scale: failed to parse target selector: {0}")]

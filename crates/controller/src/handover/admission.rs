@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use autoscaling::go::quote;
+use autoscaling::failure::quote;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -14,7 +14,7 @@ mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autoscaling::condition::ConditionUpdate;
+use autoscaling::status::ConditionUpdate;
 use autoscaling::event::{EventIntent, EventKind};
 use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use autoscaling::condition::ConditionUpdate;
+use autoscaling::status::ConditionUpdate;
 use http::Method;
 use jiff::Timestamp;
 use policies::merge::Source;

@@ -20,7 +20,7 @@ use cluster::metrics::{GroupMetrics, Metrics, MetricsOptions};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::burst::BurstState;
-use policies::corrections::{CorrectedInputs, ignore_containers};
+use policies::choice::{CorrectedInputs, ignore_containers};
 use policies::guards::{OwnedPodsStep, Ownership, owned_pods};
 use policies::spec::MetricRule;
 use policies::steps::{PolicyEffect, Step};

@@ -9,13 +9,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autoscaling::condition::FAILED_UPDATE_SCALE;
 use autoscaling::event::EventKind;
 use autoscaling::explanation::LimitingStep;
 use autoscaling::history::{Changes, History};
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api, QueryError};
 use autoscaling::spec::Spec;
+use autoscaling::status::FAILED_UPDATE_SCALE;
 use autoscaling::{Answers, Conclusion, Decision, Plan, Scale, WriteOutcome, failed_update_status};
 use jiff::{SignedDuration, Timestamp};
 use policies::history::PolicyHistory;

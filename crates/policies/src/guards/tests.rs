@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use autoscaling::pod::{LabelSet, Phase, Pod, PodRequests};
+use autoscaling::pod::{ConditionStatus, LabelSet, Phase, Pod, PodRequests, ReadyCondition};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::spec::{Amount, Level, parse};
+use crate::{TargetState, ready_pods};
 
 fn guards(text: &str) -> Guards {
     let parsed = parse(&format!("guards: {text}"), Level::Annotation);
@@ -210,4 +211,30 @@ fn rollout_is_in_progress_while_pods_of_two_templates_exist() {
         assert_eq!(Rollout::from_object(kind, &json!({"status": status})), expected, "{kind} {status}");
     }
     assert_eq!(Rollout::from_object("Deployment", &json!({})), None);
+}
+
+#[test]
+fn ready_and_pending_pods_are_counted() {
+    let pod = |phase, terminating, status| Pod {
+        name: "web-1".into(),
+        labels: std::sync::Arc::default(),
+        requests: std::sync::Arc::default(),
+        phase,
+        terminating,
+        ready: Some(ReadyCondition { status, since: None }),
+        start_time: None,
+    };
+    let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
+    let pods = [
+        pod(Phase::Running, false, yes),
+        pod(Phase::Running, false, yes),
+        pod(Phase::Running, false, no),
+        pod(Phase::Running, true, yes),
+        pod(Phase::Pending, false, yes),
+        pod(Phase::Pending, false, no),
+        pod(Phase::Pending, true, no),
+        Pod { ready: None, ..pod(Phase::Running, false, yes) },
+    ];
+    assert_eq!(ready_pods(&pods), 2);
+    assert_eq!(TargetState::new(&pods), TargetState { pending: 2, ..TargetState::default() });
 }

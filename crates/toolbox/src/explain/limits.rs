@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{PolicyUse, Span, StabilizationStep, WindowEntry};
 use autoscaling::history::Direction;
 use autoscaling::spec::{PolicyKind, SelectPolicy};
+use autoscaling::status::Limit;
 
 use super::{Line, Narrative, Role, Step, counted};
 

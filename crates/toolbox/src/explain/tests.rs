@@ -1,10 +1,10 @@
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     Corrected, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, PolicyUse, ProposalReason,
     StabilizationStep, UnlistedMetrics, UnmatchedSamples, WindowEntry,
 };
 use autoscaling::history::{Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy};
+use autoscaling::status::Limit;
 use jiff::SignedDuration;
 
 use super::*;

@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading, PodGroup, PodVerdict,
     PolicyUse, ProposalReason, StabilizationStep, Subject,
 };
 use autoscaling::history::{Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy};
+use autoscaling::status::Limit;
 use jiff::{SignedDuration, Timestamp};
 
 use super::run::{

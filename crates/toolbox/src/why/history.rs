@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
 use autoscaling::event::RescaleReason;
 use autoscaling::history::{Direction, History, Recommendation, ScaleEvent};
 use autoscaling::settings::Settings;
 use autoscaling::spec::{Behavior, PolicyKind};
+use autoscaling::status::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
 use jiff::{SignedDuration, Timestamp};
 
 use super::situation::{HistoryEntry, Memory, Origin, Past, RecentEvent};

@@ -291,11 +291,8 @@ fn next_change_of_a_policy_states_the_count_after_it() {
     let ceiling = with_policy(situation.clone(), &ceiling, Vec::new());
     assert_eq!(last(&ceiling), change("a schedule changes the bounds", Some(3)));
     // The effect of another step of the policy at that time is unknown.
-    let step = policies::corrections::IgnoredContainersStep {
-        resource: "cpu".into(),
-        containers: Vec::new(),
-        pods: 5,
-    };
+    let step =
+        policies::choice::IgnoredContainersStep { resource: "cpu".into(), containers: Vec::new(), pods: 5 };
     let guarded = format!("{{mode: Paused, until: {at}}}");
     let guarded = with_policy(situation, &guarded, vec![policies::steps::Step::IgnoredContainers(step)]);
     assert_eq!(last(&guarded), change("the mode Paused ends", None));

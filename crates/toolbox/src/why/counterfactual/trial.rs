@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     Explanation, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
 };
 use autoscaling::history::{Direction, History, Recommendation};
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::{SelectPolicy, Spec};
+use autoscaling::status::Limit;
 use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
-use policies::mode;
-use policies::resolve::{NextChange, RuleChange, resolve};
+use policies::resolve::{self, NextChange, RuleChange, resolve};
 use policies::steps::Step;
 
 use super::{Change, Situation, Threshold};
@@ -252,7 +251,7 @@ impl<'a> Trial<'a> {
         let rules = resolve(&rules.policy, next.at);
         let (spec, _) = rules.bounds.spec(&self.record.spec);
         let later = self.decide(&[], Past::Known, &spec, next.at);
-        mode::apply(&rules.mode, self.explanation.current, later.desired).0
+        resolve::apply(&rules.mode, self.explanation.current, later.desired).0
     }
 
     fn at_levels(&self, levels: &[(usize, f64)], past: Past) -> Explanation {

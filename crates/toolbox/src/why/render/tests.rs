@@ -6,7 +6,7 @@ use crate::why::findings::findings;
 use crate::why::scene::{Scene, ago, external, external_metric, pod, pods_metric, starting, usage, usages};
 use crate::why::situation::{FieldManager, FlagUse, Owner, Refused};
 use controller::record::wire::Difference;
-use policies::mode::ModeStep;
+use policies::resolve::ModeStep;
 use policies::spec::Mode;
 
 const NARROW: Style = Style { colours: false, width: Some(80) };
