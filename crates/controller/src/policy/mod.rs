@@ -14,10 +14,10 @@ mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autoscaling::status::ConditionUpdate;
 use autoscaling::event::{EventIntent, EventKind};
 use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
+use autoscaling::status::ConditionUpdate;
 use autoscaling::status::{Condition, Status};
 use autoscaling::{Conclusion, Hpa};
 use jiff::Timestamp;
