@@ -155,7 +155,7 @@ mod tests {
 
     use clap::Arg;
     use toolbox::command::{command_lines, connection_flags};
-    use toolbox::options::decision::{self, DecisionFlags, TOLERANCE};
+    use toolbox::process::{DecisionFlags, NAMES, TOLERANCE};
 
     use super::*;
     use crate::cli::flags::HEADINGS;
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn every_decision_flag_exists() {
         let flags = PROCESS.flags();
-        for name in decision::NAMES {
+        for name in NAMES {
             assert!(flags.iter().any(|flag| flag.name == name && !flag.usage.is_empty()), "{name}");
         }
     }

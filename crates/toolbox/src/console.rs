@@ -6,7 +6,6 @@
 mod explain;
 mod form;
 mod inspect;
-mod leader;
 mod past;
 #[cfg(test)]
 mod tests;
@@ -29,13 +28,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::explain::Explainer;
 pub use self::inspect::Inspector;
-use self::leader::{LeaderChanges, LeaderRecord};
-use crate::explain::escape::html;
+use self::past::{LeaderChanges, LeaderRecord};
 use crate::options::ConsoleOptions;
-use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
-use crate::process::{FlagError, Process};
+use crate::process::{DecisionFlags, FlagError, Process};
 use crate::why::{Refusals, client_options};
+use crate::words::html;
 use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
 use cluster::kubeconfig::{self, KubeconfigError};

@@ -7,7 +7,6 @@
 //! `world` sets up the content of the cluster, `observe` reads the content, and `screen` shows it, on a terminal with
 //! the frames of `frame`.
 
-mod files;
 mod frame;
 mod observe;
 mod screen;
@@ -35,11 +34,10 @@ use cluster::kubeconfig::{self, ClusterOptions};
 use fake_cluster::Status;
 use sources::FileError;
 
-use self::files::Files;
 use self::observe::{Observer, Snapshot, Syncs};
 pub use self::screen::Screen;
 pub(super) use self::screen::terminal_columns;
-use self::world::DemoWorld;
+use self::world::{DemoWorld, Files};
 
 /// The interval between snapshots of the cluster.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);

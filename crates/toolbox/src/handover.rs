@@ -12,7 +12,6 @@ mod plan;
 mod status;
 #[cfg(test)]
 mod tests;
-mod wait;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -20,7 +19,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use self::page::{Page, PageError, PageReader};
-use self::wait::Direction;
+use self::status::Direction;
 pub use crate::command::Verdict;
 use crate::explain::{Style, Zone};
 use crate::options::handover::Action;

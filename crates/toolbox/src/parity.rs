@@ -1,31 +1,33 @@
 //! `concertina parity`: reports the comparison of a dry run with the built-in controller.
 //!
-//! The comparison comes from the pod of the dry run, from an address or from a file. [`summary`] aggregates it, and
-//! [`text`] and [`page`] render the result.
+//! The comparison comes from the pod of the dry run, from an address or from a file. [`summary`] aggregates it, [`render`]
+//! renders the result as terminal text, and [`page`] as a page.
 
 pub mod page;
 pub mod summary;
-#[cfg(test)]
-mod tests;
-pub mod text;
 
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
+use autoscaling::settings::Settings;
 use tokio_util::sync::CancellationToken;
 
+use self::summary::Answer;
 pub use self::summary::Summary;
-use crate::explain::{Style, Zone};
+use crate::explain::{Line, Role, Style, Zone};
 use crate::forward::{self, ForwardError, Which};
 use crate::options::parity::{Output, Source};
 use crate::options::{ParityOptions, cluster};
-use crate::why::{RecordError, connect};
+use crate::why::situation::FlagOrigin;
+use crate::why::{RecordError, connect, explained_controller};
+use crate::words;
 use ::cluster::call::Call;
 use ::cluster::client::ClientError;
 use ::cluster::error::ApiError;
 use ::cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
-use controller::record::wire::API_VERSION;
-use controller::shadow::wire::{SHADOW_REPORT, ShadowReport};
+use controller::record::wire::{API_VERSION, ControllerInfo};
+use controller::shadow::wire::{Change, Counts, InconclusiveReason, SHADOW_REPORT, ShadowReport, Verdict};
 
 /// Maximum size of a response, in bytes.
 const LARGEST: usize = 64 << 20;
@@ -111,7 +113,7 @@ pub fn show(
     let colours = options.color.applies(is_terminal);
     let zone = Zone::local(options.utc);
     let text = match options.output {
-        Output::Text => text::render(&summary, Style { colours, width: None }, &zone),
+        Output::Text => render(&summary, Style { colours, width: None }, &zone),
         Output::Html => page::render(&summary, &zone),
         Output::Json => serde_json::to_string_pretty(&summary)? + "\n",
         Output::Yaml => serde_saphyr::to_string(&summary).map_err(io::Error::other)?,
@@ -165,4 +167,167 @@ fn checked(report: ShadowReport) -> Result<ShadowReport, ReadError> {
         return Err(ReadError::Form(what));
     }
     Ok(report)
+}
+
+/// Maximum number of changes to list per section.
+const MOST: usize = 50;
+
+/// Renders the report.
+pub fn render(summary: &Summary, style: Style, zone: &Zone) -> String {
+    let mut text = String::new();
+    let mut put = |line: Line, indent: usize| {
+        text.push_str(&style.line(&line, indent));
+        text.push('\n');
+    };
+    let role = match summary.verdict {
+        Answer::Same => Role::Good,
+        Answer::Different => Role::Bad,
+        Answer::Nothing => Role::Warn,
+    };
+    put(Line::new("").with(role, summary.sentence.clone()), 0);
+    put(Line::new("").dim(facts(summary, zone)), 0);
+    if summary.is_by_hours {
+        put(Line::new("").dim("There were more changes than are kept: counts cover whole hours"), 0);
+    }
+    if !summary.differences.is_empty() {
+        put(Line::new(""), 0);
+        put(Line::new("").strong("Differences"), 0);
+        for change in summary.differences.iter().take(MOST) {
+            for (indent, line) in lines(change, summary, zone) {
+                put(line, indent);
+            }
+        }
+        more(summary.counts.differences(), summary.differences.len().min(MOST), &mut put);
+        put(Line::new("").dim(hint(summary)), 2);
+    }
+    if summary.counts.unknown > 0 {
+        put(Line::new(""), 0);
+        put(Line::new("").strong("Not judged"), 0);
+        for (doubt, count) in &summary.doubts {
+            put(Line::new("").plain(format!("{count} × {}", doubt.as_str())), 2);
+            if *doubt == InconclusiveReason::NoSign {
+                put(Line::new("").dim("is the built-in controller enabled?"), 4);
+            }
+        }
+    }
+    if !summary.namespaces.is_empty() {
+        text.push('\n');
+        table(summary, style, &mut text);
+    }
+    text
+}
+
+fn facts(summary: &Summary, zone: &Zone) -> String {
+    let scope = summary.namespace.as_ref().map(|name| format!(", namespace {name}")).unwrap_or_default();
+    let mut text = format!(
+        "{} to {}, {} HPAs{scope}, Concertina {}",
+        zone.full(summary.from),
+        zone.full(summary.until),
+        summary.hpas,
+        summary.controller.version,
+    );
+    if summary.is_younger {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "; running for {} only", summary.span());
+    }
+    text
+}
+
+/// Returns the hint that different flags are a common cause of differences.
+fn hint(summary: &Summary) -> String {
+    let flags = flags(&summary.controller);
+    let flags: Vec<_> = flags.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!(
+        "both controllers must run with the same --horizontal-pod-autoscaler-… flags; the dry run has {}",
+        flags.join(" ")
+    )
+}
+
+fn lines(change: &Change, summary: &Summary, zone: &Zone) -> Vec<(usize, Line)> {
+    let [builtin, ours] = summary::counts(change);
+    let mut lines = vec![(
+        2,
+        Line::new("")
+            .dim(zone.time(change.at, summary.until))
+            .plain(" ")
+            .strong(format!("{}/{}", change.namespace, change.name))
+            .plain(" ")
+            .bad(what(change.result)),
+    )];
+    let nothing = || "changed nothing".to_owned();
+    let mut reasons = summary::builtin_reasons(change).join("; ");
+    if !reasons.is_empty() {
+        reasons.insert_str(0, ": ");
+    }
+    lines.push((4, Line::new("built-in").plain(builtin.unwrap_or_else(nothing)).dim(reasons)));
+    let sentence = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
+    // The sentence of a decision already contains the counts.
+    let ours = if sentence.is_empty() { ours.unwrap_or_else(nothing) } else { sentence.to_owned() };
+    lines.push((4, Line::new("dry run").plain(ours)));
+    lines
+}
+
+/// Describes the result of a change.
+fn what(result: Verdict) -> &'static str {
+    match result {
+        Verdict::Same => "the same",
+        Verdict::Different => "another count",
+        Verdict::OnlyOurs => "a change by the dry run only",
+        Verdict::OnlyBuiltin => "a change by the built-in controller only",
+        Verdict::Unknown => "not judged",
+    }
+}
+
+fn more(all: u64, listed: usize, put: &mut impl FnMut(Line, usize)) {
+    let rest = all.saturating_sub(u64::try_from(listed).unwrap_or(u64::MAX));
+    if rest > 0 {
+        put(Line::new("").dim(format!("and {rest} more")), 2);
+    }
+}
+
+fn table(summary: &Summary, style: Style, text: &mut String) {
+    let mut rows = vec![["NAMESPACE", "HPA", "SAME", "DIFFERENT", "NOT JUDGED"].map(str::to_owned)];
+    let row = |namespace: &str, hpa: &str, counts: &Counts| {
+        let hpa = if hpa.is_empty() { "(others)" } else { hpa };
+        let count = |count: u64| if count == 0 { "-".to_owned() } else { count.to_string() };
+        let counts = [counts.same, counts.differences(), counts.unknown].map(count);
+        let [same, different, unknown] = counts;
+        [namespace.to_owned(), hpa.to_owned(), same, different, unknown]
+    };
+    for namespace in &summary.namespaces {
+        // HPAs with the most differences come first.
+        let mut hpas: Vec<_> = namespace.hpas.iter().collect();
+        hpas.sort_by_key(|hpa| std::cmp::Reverse(hpa.counts.differences()));
+        rows.extend(hpas.into_iter().map(|hpa| row(&namespace.name, &hpa.name, &hpa.counts)));
+    }
+    let mut widths = [0; 5];
+    for cells in &rows {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for (index, cells) in rows.iter().enumerate() {
+        let mut line = Line::new("");
+        for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            let padded = if column < 2 { format!("{cell:width$}  ") } else { format!("{cell:>width$}  ") };
+            let role = match (index, column, cell.as_str()) {
+                (0, ..) | (_, _, "-") => Role::Dim,
+                (_, 3, _) => Role::Bad,
+                _ => Role::Plain,
+            };
+            line = line.with(role, padded);
+        }
+        text.push_str(style.cut(&line).trim_end());
+        text.push('\n');
+    }
+}
+
+/// Returns the flags of the dry run that the built-in controller must share, without the common prefix, and their
+/// values.
+fn flags(controller: &ControllerInfo) -> Vec<(&'static str, String)> {
+    let settings = Settings::from(controller.settings.clone());
+    let uses = explained_controller::uses(&settings, |_| FlagOrigin::Record).into_iter();
+    let uses =
+        uses.filter_map(|flag| Some((flag.name.strip_prefix("horizontal-pod-autoscaler-")?, flag.value)));
+    [("sync-period", words::duration(controller.sync_period))].into_iter().chain(uses).collect()
 }

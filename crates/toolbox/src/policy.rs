@@ -7,7 +7,6 @@
 mod check;
 mod document;
 mod import;
-mod read;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -156,12 +155,12 @@ async fn answer(
     notes: &mut (dyn Write + Send),
 ) -> Result<Verdict, PolicyError> {
     match options {
-        PolicyOptions::Import { files } => import::run(files, &read::objects(files)?, out, notes),
+        PolicyOptions::Import { files } => import::run(files, &import::objects(files)?, out, notes),
         PolicyOptions::ImportSources { files, sources } => {
-            import::run_with_sources(files, &read::objects(files)?, sources.as_deref(), out, notes)
+            import::run_with_sources(files, &import::objects(files)?, sources.as_deref(), out, notes)
         }
         PolicyOptions::Check(options) => {
-            let read = read::objects(&options.files)?;
+            let read = import::objects(&options.files)?;
             let (clients, namespace) = connect(options)?;
             let colours = options.color.applies(is_terminal);
             check::run(options, &namespace, &read, clients.as_ref(), clock.now(), colours, out).await

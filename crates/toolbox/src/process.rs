@@ -1,20 +1,17 @@
-//! The controller process, which the program passes to the commands.
+//! The controller process, which the program passes to the commands, and its flags that change a decision, for commands
+//! that decide without the process. Names, rules and errors are the same as on the command line of the controller.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use clock::SharedClock;
 use cluster::client::ClientOptions;
 use controller::options::Options;
 use controller::reconcile::Observers;
 use futures::future::BoxFuture;
 use sources::Sources;
 use tokio_util::sync::CancellationToken;
-
-use clock::SharedClock;
-
-#[cfg(test)]
-pub(crate) mod fake;
 
 /// The controller process: its flags, and a function that runs the controller.
 pub trait ControllerProcess: fmt::Debug + Sync {
@@ -73,4 +70,169 @@ pub enum FlagError {
     /// The value is not allowed. Contains the controller's error text.
     #[error("{0}")]
     Invalid(String),
+}
+
+/// `--horizontal-pod-autoscaler-tolerance`
+pub const TOLERANCE: &str = "horizontal-pod-autoscaler-tolerance";
+/// `--horizontal-pod-autoscaler-downscale-stabilization`
+pub const DOWNSCALE_STABILIZATION: &str = "horizontal-pod-autoscaler-downscale-stabilization";
+/// `--horizontal-pod-autoscaler-cpu-initialization-period`
+pub const CPU_INITIALIZATION_PERIOD: &str = "horizontal-pod-autoscaler-cpu-initialization-period";
+/// `--horizontal-pod-autoscaler-initial-readiness-delay`
+pub const INITIAL_READINESS_DELAY: &str = "horizontal-pod-autoscaler-initial-readiness-delay";
+/// `--horizontal-pod-autoscaler-sync-period`
+pub const SYNC_PERIOD: &str = "horizontal-pod-autoscaler-sync-period";
+/// `--emulated-version`
+pub const EMULATED_VERSION: &str = "emulated-version";
+/// `--feature-gates`
+pub const FEATURE_GATES: &str = "feature-gates";
+
+/// The names of the flags, in the order of the help text.
+pub const NAMES: [&str; 7] = [
+    TOLERANCE,
+    DOWNSCALE_STABILIZATION,
+    CPU_INITIALIZATION_PERIOD,
+    INITIAL_READINESS_DELAY,
+    SYNC_PERIOD,
+    EMULATED_VERSION,
+    FEATURE_GATES,
+];
+
+/// The given flags, validated.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DecisionFlags {
+    given: Vec<(&'static str, String)>,
+}
+
+/// Returns the help of the flags, in the order of [`NAMES`].
+pub(crate) fn help(process: Process) -> Vec<FlagHelp> {
+    let all = process.flags();
+    NAMES.into_iter().filter_map(|name| all.iter().find(|flag| flag.name == name).cloned()).collect()
+}
+
+impl DecisionFlags {
+    /// Validates flags by the controller's rules. A list flag may occur several times.
+    ///
+    /// # Errors
+    /// Returns the controller's error for an invalid value.
+    pub fn new(given: Vec<(&'static str, String)>, process: Process) -> Result<Self, FlagError> {
+        let flags = Self { given };
+        flags.resolve(None, process)?;
+        Ok(flags)
+    }
+
+    /// Returns whether a flag was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.given.iter().any(|(given, _)| *given == name)
+    }
+
+    /// Returns the controller's options that the flags define, for a dry run. `version` applies unless
+    /// `--emulated-version` was given.
+    ///
+    /// # Errors
+    /// Returns the controller's error if the gates do not exist at the version.
+    pub fn resolve(&self, version: Option<&str>, process: Process) -> Result<ResolvedFlags, FlagError> {
+        let version = version.filter(|_| !self.has(EMULATED_VERSION));
+        let version = version.map(|version| (EMULATED_VERSION, version.to_owned()));
+        let words = self.given.iter().cloned().chain(version);
+        let mut resolved =
+            process.resolve(words.map(|(name, value)| format!("--{name}={value}")).collect())?;
+        resolved.options.dry_run = true;
+        Ok(resolved)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::str::FromStr;
+    use std::time::Duration;
+
+    use autoscaling::duration::GoDuration;
+    use autoscaling::settings::{Settings, Version};
+
+    use super::*;
+
+    /// A controller process for the tests of this crate. It has the flags that change a decision, and runs no controller.
+    pub(crate) const FAKE: Process = &FakeProcess;
+
+    #[derive(Debug)]
+    struct FakeProcess;
+
+    impl ControllerProcess for FakeProcess {
+        fn flags(&self) -> Vec<FlagHelp> {
+            let help = |name: &str| FlagHelp {
+                name: name.to_owned(),
+                placeholder: "value".to_owned(),
+                usage: "A flag of the controller.".to_owned(),
+            };
+            NAMES.into_iter().map(help).collect()
+        }
+
+        fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError> {
+            let flags: Vec<_> =
+                words.iter().filter_map(|word| word.strip_prefix("--")?.split_once('=')).collect();
+            let is_old = flags.contains(&(EMULATED_VERSION, "1.36"));
+            let mut settings = Settings::new(if is_old { Version::V1_36 } else { Version::V1_37 });
+            let mut options = Options::default();
+            let mut warnings = Vec::new();
+            for (name, value) in flags {
+                match name {
+                    TOLERANCE => settings.tolerance = parsed(value)?,
+                    DOWNSCALE_STABILIZATION => settings.downscale_stabilization = duration(value)?,
+                    SYNC_PERIOD => options.sync_period = duration(value)?,
+                    EMULATED_VERSION => {}
+                    FEATURE_GATES => match value.split_once('=') {
+                        Some(("HPAScaleToZero", value)) => settings.scale_to_zero = parsed(value)?,
+                        Some(("HPAGeneration", value)) if !is_old => settings.generation = parsed(value)?,
+                        _ => return Err(FlagError::Invalid(format!("unknown gate {value}"))),
+                    },
+                    "concurrent-gc-syncs" => warnings.push(format!("--{name} has no effect")),
+                    _ => return Err(FlagError::Unknown(name.to_owned())),
+                }
+            }
+            options.settings = settings;
+            Ok(ResolvedFlags { options, clients: ClientOptions::default(), warnings })
+        }
+
+        fn run(
+            &self,
+            _: Vec<String>,
+            _: SharedClock,
+            _: Observers,
+            _: Option<Arc<Sources>>,
+            stop: CancellationToken,
+        ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
+            Box::pin(async move {
+                stop.cancelled().await;
+                Ok(())
+            })
+        }
+    }
+
+    fn parsed<T: FromStr>(value: &str) -> Result<T, FlagError> {
+        value.parse().map_err(|_| FlagError::Invalid(format!("invalid value {value}")))
+    }
+
+    fn duration(value: &str) -> Result<Duration, FlagError> {
+        parsed::<GoDuration>(value)?
+            .unsigned()
+            .ok_or_else(|| FlagError::Invalid("must be at least 0s".to_owned()))
+    }
+
+    fn resolved(given: &[(&'static str, &str)], version: Option<&str>) -> ResolvedFlags {
+        let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        DecisionFlags::new(given, FAKE).unwrap().resolve(version, FAKE).unwrap()
+    }
+
+    #[test]
+    fn given_version_overrides_the_servers() {
+        let version = |given: &[_]| resolved(given, Some("1.36")).options.settings.version;
+        assert_eq!(version(&[]), Version::V1_36);
+        assert_eq!(version(&[(EMULATED_VERSION, "1.37")]), Version::V1_37);
+    }
+
+    #[test]
+    fn options_are_a_dry_run() {
+        assert!(resolved(&[], None).options.dry_run);
+    }
 }

@@ -1,7 +1,7 @@
 //! `concertina simulate`: runs HPAs with the whole controller against a model of their workload, in virtual time.
 //!
 //! `scenario` reads a scenario, `variants` derives its variants, and `runner` runs them. `observe` records the
-//! controller's decisions, and `scores` computes the numbers that compare variants. The result is a
+//! controller's decisions, and `run` computes the scores that compare variants. The result is a
 //! [`run::Comparison`], the input of charts, pages and tables.
 
 pub mod chart;
@@ -16,11 +16,9 @@ mod runner;
 #[cfg(test)]
 mod sample;
 mod scenario;
-mod scores;
 pub mod table;
 #[cfg(test)]
 mod tests;
-mod text;
 mod variants;
 pub(crate) mod what_if;
 
@@ -383,4 +381,9 @@ fn decisions(run: &Run, out: &mut impl Write) -> io::Result<()> {
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// Formats a count with its noun: `1 pod`, `2 pods`.
+pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }

@@ -15,17 +15,15 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::Scene;
 use super::form::{Form, target_of};
-use super::leader::LeaderChanges;
-use super::past;
+use super::past::{self, LeaderChanges};
 use crate::explain::{Style, Zone};
-use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
-use crate::process::Process;
+use crate::process::{DecisionFlags, Process};
 use crate::simulate::document::{Document, line};
 use crate::simulate::page::{self as timeline, Drawing};
-use crate::why::findings::findings;
+use crate::why::answer::findings;
 use crate::why::situation::{EventContent, RecentEvent};
-use crate::why::{Question, Reader, Refusals, Scope, Situation, WhyError, output, render};
+use crate::why::{self, Question, Reader, Refusals, Scope, Situation, WhyError, render};
 use clock::SharedClock;
 use cluster::client::Clients;
 use sources::Sources;
@@ -166,7 +164,7 @@ fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result
     let marked = marked.map(|(object, yaml)| marks(situation, object, yaml));
     let past = past::past(situation, record, subject, changes);
     serde_json::to_vec(&Explanation {
-        why: output::document(std::iter::once((situation, found.as_slice())), true)?,
+        why: why::document(std::iter::once((situation, found.as_slice())), true)?,
         text: render::whole(situation, &found, Style { colours: false, width: None }, &Zone::utc()),
         recent_events: recent.collect(),
         timeline: past.map(|past| timeline::draw(&past, past::longest(record))),

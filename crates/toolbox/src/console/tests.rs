@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::explain::Explainer;
-use super::leader::LeaderChanges;
+use super::past::LeaderChanges;
 use super::{Browser, Listening, Scene, directory};
-use crate::options::decision::DecisionFlags;
-use crate::process::fake::FAKE;
+use crate::process::DecisionFlags;
+use crate::process::tests::FAKE;
 use crate::why::{Refusals, client_options};
 use clock::SystemClock;
 use cluster::client::Clients;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::pointer::{at, list, quantity, text};
+use crate::values::{at, list, quantity, text};
 use controller::reconcile::ConcludedSync;
 use fake_cluster::Cluster;
 

@@ -11,12 +11,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::files::Files;
 use super::observe::Observer;
-use super::world::{self, DemoWorld, NAMESPACE};
+use super::world::{self, DemoWorld, Files, NAMESPACE};
 use super::{Screen, intro, run, show, summary};
 use crate::options::{DemoOptions, Logging};
-use crate::process::fake::FAKE;
+use crate::process::tests::FAKE;
 use clock::{SharedClock, VirtualClock};
 use fake_cluster::Cluster;
 

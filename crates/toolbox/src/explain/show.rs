@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::escape;
+use crate::words;
 
 /// One step of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,11 +176,8 @@ impl Style {
 
     /// Renders a line without its label, with all spaces. A line that exceeds the width is cut off and ends with `…`.
     pub fn cut(self, line: &Line) -> String {
-        let pieces: Vec<(Role, String)> = line
-            .pieces
-            .iter()
-            .map(|piece| (piece.role, escape::terminal(&piece.text).into_owned()))
-            .collect();
+        let pieces: Vec<(Role, String)> =
+            line.pieces.iter().map(|piece| (piece.role, words::terminal(&piece.text).into_owned())).collect();
         let total: usize = pieces.iter().map(|(_, text)| text.chars().count()).sum();
         let mut written = String::new();
         let mut room = match self.width {
@@ -204,7 +201,7 @@ impl Style {
         let mut written = " ".repeat(indent);
         let mut margin = indent;
         if !label.is_empty() {
-            let label = escape::terminal(label);
+            let label = words::terminal(label);
             self.paint(&mut written, role, &format!("{label:columns$}"));
             written.push(' ');
             margin += columns.max(label.chars().count()) + 1;
@@ -252,7 +249,7 @@ fn words(line: &Line) -> Vec<Word> {
     let mut spaces = 0;
     let mut in_word = false;
     for piece in &line.pieces {
-        let text = escape::terminal(&piece.text);
+        let text = words::terminal(&piece.text);
         for (index, part) in text.split(' ').enumerate() {
             if index > 0 {
                 spaces += 1;
@@ -343,5 +340,5 @@ impl Style {
 
 /// Returns the width of an escaped text in columns.
 fn columns(text: &str) -> usize {
-    escape::terminal(text).chars().count()
+    words::terminal(text).chars().count()
 }

@@ -21,8 +21,8 @@ use serde_json::json;
 
 use super::census::{Census, Metadata};
 use super::page::{Comparisons, HpaComparison};
-use super::wait::{Before, Direction, Outcome, Waiting, writes};
-use super::{API_VERSION, HandoverError, Session, Verdict, status, unavailable};
+use super::status::{self, Before, Direction, Outcome, Waiting, writes};
+use super::{API_VERSION, HandoverError, Session, Verdict, unavailable};
 use crate::explain::plain;
 use crate::options::handover::Change;
 use crate::words::counted;

@@ -9,10 +9,9 @@ use serde::Serialize;
 
 use super::census::Census;
 use super::{API_VERSION, HandoverError, Session, Verdict, check, unavailable};
-use crate::explain::escape;
 use crate::options::handover::Guard;
 use crate::options::to_yaml;
-use crate::words::counted;
+use crate::words::{self, counted};
 use cluster::server::{self, Server};
 use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
 
@@ -230,7 +229,7 @@ fn text(document: &Document<'_>, session: &Session<'_>) -> String {
     );
     let mut text = String::new();
     for line in lines {
-        text.extend(["# ", &*escape::terminal(&line), "\n"]);
+        text.extend(["# ", &*words::terminal(&line), "\n"]);
     }
     text.push_str(&document.manifests);
     text

@@ -2,7 +2,6 @@
 
 pub mod cluster;
 pub(crate) mod console;
-pub mod decision;
 pub(crate) mod demo;
 pub mod handover;
 pub mod parity;

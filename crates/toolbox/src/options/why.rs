@@ -6,12 +6,11 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::cluster::RecordSource;
-use super::decision::{self, DecisionFlags};
 use super::{
     Color, Logging, Output, UsageError, choice, cluster, color, logging, option, output, switch, token_file,
     utc, verbosity,
 };
-use crate::process::{FlagHelp, Process};
+use crate::process::{self, DecisionFlags, FlagHelp, Process};
 use ::cluster::kubeconfig::ClusterOptions;
 use autoscaling::duration::GoDuration;
 use autoscaling::selector::Selector;
@@ -136,7 +135,7 @@ pub(crate) fn command(program: &str, process: Process) -> Command {
             .help(flag.usage)
             .help_heading(CONTROLLER)
     };
-    command.args(decision::help(process).into_iter().map(flag))
+    command.args(process::help(process).into_iter().map(flag))
 }
 
 fn own(command: Command) -> Command {
@@ -200,7 +199,7 @@ pub(crate) fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptio
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
     let from = text("from").map(|url| cluster::record_source(matches, url, &cluster));
-    let given = decision::NAMES.into_iter().flat_map(|name| {
+    let given = process::NAMES.into_iter().flat_map(|name| {
         let values = matches.get_many::<String>(name).into_iter().flatten();
         values.map(move |value| (name, value.clone()))
     });
@@ -257,7 +256,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
     use crate::options::parsed;
-    use crate::process::fake::FAKE;
+    use crate::process::tests::FAKE;
 
     fn read(words: &[&str]) -> Result<WhyOptions, String> {
         parsed(command("concertina", FAKE), words, |matches| options(matches, FAKE))

@@ -3,10 +3,9 @@
 use std::fmt::Write;
 
 use super::summary::{self, Answer, Summary};
-use super::text;
 use crate::explain::Zone;
-use crate::explain::escape::html;
 use crate::simulate::page::hash;
+use crate::words::html;
 use controller::shadow::wire::{Change, Counts};
 
 const STYLE: &str = include_str!("page.css");
@@ -109,7 +108,7 @@ fn item(change: &Change, summary: &Summary, zone: &Zone) -> String {
         html(&change.namespace),
         html(&change.name),
         if change.result.is_difference() { "" } else { change.doubt.map_or("", |doubt| doubt.as_str()) },
-        text::what(change.result),
+        super::what(change.result),
         change.at,
         zone.time(change.at, summary.until),
         html(&builtin.unwrap_or_else(nothing)),
@@ -178,7 +177,7 @@ fn flags(summary: &Summary) -> String {
         "<footer>\n<p>The dry run decides with these flags; the built-in controller must run with the same \
                     flags:</p>\n<ul>\n"
             .to_owned();
-    for (name, value) in summary::flags(&summary.controller) {
+    for (name, value) in super::flags(&summary.controller) {
         let _ = writeln!(text, "<li><code>--horizontal-pod-autoscaler-{name}={}</code></li>", html(&value));
     }
     text.push_str("</ul>\n</footer>\n");

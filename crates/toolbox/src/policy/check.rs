@@ -11,7 +11,7 @@ use policies::spec::{Mode, ProblemReason};
 use serde::Serialize;
 
 use super::document::{Document, FieldProblem};
-use super::read::FileObject;
+use super::import::FileObject;
 use super::world::World;
 use super::{PolicyError, Verdict};
 use crate::explain::{Cell, Line, Role, Style, Zone, plain};

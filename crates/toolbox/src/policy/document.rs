@@ -10,7 +10,7 @@ use policies::spec::{Level, Parsed, Problem, When, parse, read};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::read::FileObject;
+use super::import::FileObject;
 use cluster::watch::Watched;
 use controller::policy::{ANNOTATION, GROUP, Kind, VERSION, read_object};
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::PolicyError;
 use super::document::{self, Document, PolicyObject};
-use super::read::FileObject;
+use super::import::FileObject;
 use crate::handover::census;
 use cluster::client::Clients;
 use cluster::decode::DecodeError;

@@ -7,10 +7,10 @@ use std::io::IsTerminal as _;
 
 use self::curves::{Paint, Row};
 use super::figure::TimeAxis;
-use super::run::{Comparison, EventMark, HpaRun, Run};
-use super::{table, text};
+use super::run::{self, Comparison, EventMark, HpaRun, Run};
+use super::table;
 use crate::demo::terminal_columns;
-use crate::words::counted;
+use crate::words::{self, counted};
 
 /// The width of a chart, in columns, if standard output is not a terminal.
 const WIDTH: usize = 80;
@@ -92,7 +92,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     }
     if groups.len() > CHARTS {
         let more = groups.len() - CHARTS;
-        let more = text::counted(more as u64, "more HPA is", "more HPAs are");
+        let more = super::counted(more as u64, "more HPA is", "more HPAs are");
         rows.extend([
             Row::default(),
             Row::default().with(Paint::Quiet, &format!("{more} in the table; --report has charts.")),
@@ -112,7 +112,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
 }
 
 fn title(run: &Run) -> [Row; 2] {
-    let facts = text::facts(run).join(", ");
+    let facts = run::facts(run).join(", ");
     [Row::default().with(Paint::Strong, &run.title), Row::default().with(Paint::Quiet, &facts)]
 }
 
@@ -134,11 +134,11 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
         _ => counted(total, "rescale"),
     };
     let lines = changed.iter().map(|(point, (from, to))| {
-        let time = text::time_of_day(run, point.at);
+        let time = run::time_of_day(run, point.at);
         Row::default()
             .with(Paint::Quiet, &format!("  {time}  "))
             .with(Paint::Strong, &format!("{from:>3} → {to:<3}  "))
-            .with(Paint::Plain, text::reason(&point.sentence))
+            .with(Paint::Plain, words::reason(&point.sentence))
     });
     [Row::default().with(Paint::Strong, &heading)].into_iter().chain(lines).collect()
 }
@@ -153,8 +153,8 @@ fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
         }
     }
     let lines = reasons.into_iter().take(LISTED).map(|(first, last, count)| {
-        let time = text::time_of_day(run, first.at);
-        let until = text::time_of_day(run, last.at);
+        let time = run::time_of_day(run, first.at);
+        let until = run::time_of_day(run, last.at);
         let until = if count == 1 { String::new() } else { format!(" ({count} times until {until})") };
         Row::default()
             .with(Paint::Quiet, &format!("  {time}  "))

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use self::measure::Measured;
 use super::scenario::Node;
 use crate::options;
-use crate::pointer::{at, text};
+use crate::values::{at, text};
 use cluster::call::Call;
 use cluster::client::{ClientError, Clients};
 use cluster::decode::DecodeError;

@@ -1,9 +1,10 @@
 //! The report: one self-contained HTML page. Its content security policy allows only its own style and script, by their
 //! hashes, and no network access. The page of the console shows the same charts: the past of an HPA, and runs to
-//! compare.
+//! compare. The data for the script has every sample and decision of the charts, in a compact form.
 
-mod data;
 mod parts;
+
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,12 +13,13 @@ use ring::digest::{SHA256, digest};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::data::Data;
-use super::figure::{self, Figure, HATCHES, Ink};
+use super::figure::{self, Figure, Ink, scale_of};
 use super::past::{Past, PastRun};
-use super::run::{Comparison, HpaRun, Run};
+use super::run::{Comparison, HpaRun, Run, Sample};
 use super::table;
-use crate::explain::escape::html;
+use crate::explain::{self, Role, Step, Zone};
+use crate::why::render::policy_step;
+use crate::words::{self, html};
 
 /// The maximum number of charts on a page, because many charts make browsers slow. Further HPAs are only in the table
 /// of scores.
@@ -46,7 +48,7 @@ pub fn render(comparison: &Comparison) -> String {
     }
     let notice = parts::notice(shown, left_out, data.left_out());
     let notes = parts::notes(comparison);
-    let (data, defs) = (data.json(), defs());
+    let (data, defs) = (data.json(), parts::defs());
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
@@ -107,8 +109,8 @@ pub(crate) fn draw(past: &Past, longest: SignedDuration) -> Drawing {
     }
     let mut data = Data::default();
     let chart = data.add(&run, hpa, &figure);
-    let course = course(chart, "What happened, over time", &figure);
-    Drawing { markup: format!("<div>{}{course}</div>", defs()), data: json(&data) }
+    let course = parts::course(chart, "What happened, over time", &figure);
+    Drawing { markup: format!("<div>{}{course}</div>", parts::defs()), data: json(&data) }
 }
 
 /// Draws the desired replicas of all runs in one panel, followed by all panels of the last run.
@@ -121,25 +123,269 @@ pub(crate) fn compare(runs: &[Run]) -> Drawing {
     let mut markup = String::from("<div>");
     if let Some(overlay) = Figure::overlay(&group) {
         let chart = data.add_overlay(&group, &overlay, charts.clone());
-        markup.push_str(&course(chart, "Replicas of all runs, over time", &overlay));
+        markup.push_str(&parts::course(chart, "Replicas of all runs, over time", &overlay));
     }
     if let Some((chart, figure)) = charts.last().zip(figures.last()) {
-        markup.push_str(&course(*chart, "The run with these fields, over time", figure));
+        markup.push_str(&parts::course(*chart, "The run with these fields, over time", figure));
     }
     markup.push_str("</div>");
     Drawing { markup, data: json(&data) }
 }
 
-fn course(chart: usize, label: &str, figure: &Figure) -> String {
-    parts::charts(&format!("class=\"course\" data-course=\"{chart}\""), label, figure)
-}
-
-/// Returns the hatch patterns that all charts of a page use.
-fn defs() -> String {
-    format!("<svg class=\"defs\" width=\"0\" height=\"0\" aria-hidden=\"true\">{HATCHES}</svg>")
-}
-
 fn json(data: &Data) -> Value {
     // The data always serializes.
     serde_json::to_value(data).unwrap_or_default()
+}
+
+/// The limit for the estimated size of the decision steps of one chart, in bytes. Beyond the limit, only decisions that
+/// changed the count keep their steps, so that the page for one HPA and one day stays below a megabyte.
+const STEPS: usize = 800_000;
+/// The estimated size of an index into the list of texts, in bytes.
+const INDEX_SIZE: usize = 6;
+
+/// The data of all charts of a page.
+#[derive(Debug, Default, Serialize)]
+struct Data {
+    /// The distinct texts. The charts refer to texts by index.
+    texts: Vec<String>,
+    courses: Vec<ChartData>,
+    /// The index of each text.
+    #[serde(skip)]
+    indexes: BTreeMap<String, usize>,
+    /// The estimated size of the current chart's decision steps.
+    #[serde(skip)]
+    bytes: usize,
+    /// The number of decisions without steps.
+    #[serde(skip)]
+    left_out: usize,
+}
+
+/// The title of a step, and its lines. A line consists of the label, followed by the role and the text of each piece.
+/// Titles, labels and texts are indexes into [`Data::texts`].
+type StepTexts = (usize, Vec<Vec<usize>>);
+
+/// The data of one chart. Times are seconds since the start of the run, and texts are indexes into [`Data::texts`].
+#[derive(Debug, Serialize)]
+struct ChartData {
+    /// The start of the run, in seconds since 1970.
+    start: i64,
+    /// The seconds between samples.
+    period: f64,
+    /// The length of the run in seconds.
+    length: f64,
+    /// The number of samples.
+    samples: usize,
+    columns: Vec<Column>,
+    /// The time, the sentence and the steps of each decision.
+    decisions: Vec<(u64, usize, Vec<StepTexts>)>,
+    /// The time of each event of the HPA, whether it is a warning, and the reason with the message.
+    events: Vec<(u64, bool, usize)>,
+    /// The start, the end and the description of each event of the scenario and each effect of the scaling policy.
+    happenings: Vec<(u64, u64, usize)>,
+    /// The indexes of the variants' charts. Empty for any chart other than an overlay.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variants: Vec<usize>,
+}
+
+/// The values of a curve: one value per sample, or only the changes.
+#[derive(Debug, Serialize)]
+struct Column {
+    label: String,
+    unit: String,
+    ink: &'static str,
+    /// The index of the panel.
+    panel: usize,
+    /// The number of samples.
+    count: usize,
+    /// For each change, the number of samples since the previous change. `None` if `values` has every sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<Vec<usize>>,
+    values: Vec<Option<Short>>,
+}
+
+/// A number with the digits of [`words::number`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Short(f64);
+
+impl Serialize for Short {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // A whole number is an integer, because a float would have a trailing `.0`.
+        let text = words::number(self.0);
+        match (text.parse::<i64>(), text.parse::<f64>()) {
+            (Ok(whole), _) => to.serialize_i64(whole),
+            (_, Ok(number)) => to.serialize_f64(number),
+            _ => to.serialize_none(),
+        }
+    }
+}
+
+impl ChartData {
+    /// Creates a chart without decisions and events.
+    fn new(run: &Run, hpa: &HpaRun, figure: &Figure, columns: Vec<Column>) -> Self {
+        Self {
+            start: run.start.as_second(),
+            period: run.period.as_secs_f64(),
+            length: figure.time.length(),
+            samples: hpa.samples.len(),
+            columns,
+            decisions: Vec::new(),
+            events: Vec::new(),
+            happenings: Vec::new(),
+            variants: Vec::new(),
+        }
+    }
+}
+
+impl Data {
+    /// Adds a chart and returns its index.
+    fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
+        self.bytes = 0;
+        let decisions = hpa.decisions.iter().map(|point| {
+            let sentence = self.text(&point.sentence);
+            let keeps = point.rescale().is_some() || self.bytes < STEPS;
+            self.left_out += usize::from(!keeps);
+            let at = run.start.checked_add(point.at).unwrap_or(run.start);
+            let mut steps =
+                if keeps { explain::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
+            steps.extend(point.policy.as_deref().filter(|_| keeps).map(policy_step));
+            let steps = steps.iter().map(|step| self.step(step));
+            (point.at.as_secs(), sentence, steps.collect())
+        });
+        let decisions = decisions.collect();
+        let events = hpa.events.iter().map(|event| {
+            (event.at.as_secs(), event.warning, self.text(&format!("{}: {}", event.reason, event.message)))
+        });
+        let events = events.collect();
+        let happenings =
+            run.happenings.iter().map(|it| (it.from.as_secs(), it.to.as_secs(), self.text(&it.what)));
+        let mut happenings: Vec<_> = happenings.collect();
+        let spans = hpa.policies.iter().map(|span| {
+            (span.from.as_secs(), span.to.as_secs(), self.text(&format!("policy: {}", span.what)))
+        });
+        happenings.extend(spans);
+        self.push(ChartData {
+            decisions,
+            events,
+            happenings,
+            ..ChartData::new(run, hpa, figure, columns(hpa, figure))
+        })
+    }
+
+    /// Adds the overlay chart of the variants and returns its index.
+    fn add_overlay(&mut self, group: &[(&Run, &HpaRun)], figure: &Figure, variants: Vec<usize>) -> usize {
+        let longest = group.iter().max_by_key(|(_, hpa)| hpa.samples.len());
+        let Some((run, hpa)) = longest else { return 0 };
+        let columns = group.iter().enumerate().map(|(index, (run, hpa))| {
+            let values = hpa.samples.iter().map(|sample| Some(f64::from(sample.wanted)));
+            column(&run.variant, "", Ink::variant(index), 0, values.collect())
+        });
+        self.push(ChartData { variants, ..ChartData::new(run, hpa, figure, columns.collect()) })
+    }
+
+    fn push(&mut self, chart: ChartData) -> usize {
+        self.courses.push(chart);
+        self.courses.len() - 1
+    }
+
+    fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Serializes the data. `<` is escaped, so that no text can end the HTML element of the data.
+    fn json(&self) -> String {
+        // The data always serializes.
+        serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
+    }
+
+    fn step(&mut self, step: &Step) -> StepTexts {
+        let lines = step.lines.iter().map(|line| {
+            let mut texts = vec![self.text(&line.label)];
+            for piece in &line.pieces {
+                texts.extend([role_index(piece.role), self.text(&piece.text)]);
+            }
+            texts
+        });
+        let lines: Vec<Vec<usize>> = lines.collect();
+        self.bytes += lines.iter().map(|line| (line.len() + 1) * INDEX_SIZE).sum::<usize>();
+        (self.text(&step.title), lines)
+    }
+
+    fn text(&mut self, text: &str) -> usize {
+        let text = words::terminal(text);
+        if let Some(index) = self.indexes.get(&*text) {
+            return *index;
+        }
+        let index = self.texts.len();
+        self.bytes += text.len();
+        self.texts.push(text.clone().into_owned());
+        self.indexes.insert(text.into_owned(), index);
+        index
+    }
+}
+
+/// The index of a role in the script's list of classes.
+fn role_index(role: Role) -> usize {
+    match role {
+        Role::Plain => 0,
+        Role::Strong => 1,
+        Role::Good => 2,
+        Role::Warn => 3,
+        Role::Bad => 4,
+        Role::Dim => 5,
+    }
+}
+
+fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
+    let count = |label: &str, ink: Ink, value: fn(&Sample) -> Option<i32>| {
+        let values = hpa.samples.iter().map(|sample| value(sample).map(f64::from));
+        column(label, "", ink, 0, values.collect())
+    };
+    let mut columns = vec![count("desired", Ink::Desired, |sample| Some(sample.wanted))];
+    // The figure of an HPA's past lacks curves of pods if their numbers are unknown.
+    let main = figure.panels.first();
+    if main.is_some_and(|panel| panel.lines.iter().any(|line| line.ink == Ink::Ready)) {
+        columns.push(count("ready", Ink::Ready, |sample| Some(sample.ready)));
+    }
+    if main.is_some_and(|panel| panel.areas.iter().any(|area| area.ink == Ink::Running)) {
+        columns.push(count("running", Ink::Running, |sample| Some(sample.running)));
+    }
+    let panel_index = |title: &str| figure.panels.iter().position(|panel| panel.title == title);
+    for metric in &hpa.metrics {
+        let panel = panel_index(&metric.subject.to_string()).unwrap_or(usize::MAX);
+        let most = metric.values.iter().copied().flatten().fold(metric.target, f64::max);
+        let scale = scale_of(metric.unit, most);
+        let values = metric.values.iter().map(|value| value.map(|value| value / scale.by));
+        columns.push(column(&metric.subject.to_string(), &scale.unit, Ink::Value, panel, values.collect()));
+    }
+    if let Some(panel) = panel_index("Load") {
+        let values =
+            |value: fn(&Sample) -> f64| hpa.samples.iter().map(|sample| Some(value(sample))).collect();
+        columns.push(column("load", &hpa.unit, Ink::Demand, panel, values(|sample| sample.demand)));
+        columns.push(column("capacity", &hpa.unit, Ink::Capacity, panel, values(|sample| sample.capacity)));
+    }
+    if let Some(panel) = panel_index("Queue") {
+        let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
+        columns.push(column("waiting", "", Ink::Queue, panel, values));
+    }
+    columns
+}
+
+fn column(label: &str, unit: &str, ink: Ink, panel: usize, values: Vec<Option<f64>>) -> Column {
+    let [label, unit] = [label, unit].map(|text| words::terminal(text).into_owned());
+    let values: Vec<_> =
+        values.into_iter().map(|value| value.filter(|value| value.is_finite()).map(Short)).collect();
+    let (mut after, mut changes) = (Vec::new(), Vec::new());
+    let (mut last_index, mut last) = (0, None);
+    for (index, value) in values.iter().enumerate() {
+        if last != Some(*value) {
+            after.push(index - last_index);
+            changes.push(*value);
+            (last_index, last) = (index, Some(*value));
+        }
+    }
+    let (ink, count) = (ink.name(), values.len());
+    if changes.len() * 2 < values.len() {
+        return Column { label, unit, ink, panel, count, after: Some(after), values: changes };
+    }
+    Column { label, unit, ink, panel, count, after: None, values }
 }

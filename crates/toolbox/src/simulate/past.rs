@@ -17,8 +17,9 @@ use jiff::{SignedDuration, Timestamp};
 use policies::steps::PolicyEffect;
 
 use super::observe::{PolicySpans, in_unit, sentence, series, set_target, steps_of};
-use super::run::{DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent};
-use super::scores::{Unserved, scores};
+use super::run::{
+    DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent, Unserved, scores,
+};
 
 /// The minimum length of a run.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
@@ -355,6 +356,3 @@ fn is_total(metric: &MetricSource) -> bool {
             | MetricSource::External { target: ValueTarget::Value(_), .. }
     )
 }
-
-#[cfg(test)]
-pub(crate) mod tests;

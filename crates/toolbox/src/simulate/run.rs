@@ -1,5 +1,6 @@
-//! The result of a simulation: all observations of the variants of a scenario. Charts, pages and tables use only these
-//! values. The field names in JSON are a stable interface. Fields may be added.
+//! The result of a simulation: all observations of the variants of a scenario, and the scores of a run, which compare
+//! variants. Charts, pages and tables use only these values. The field names in JSON are a stable interface. Fields may
+//! be added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use autoscaling::explanation::{Explanation, Subject};
 use jiff::Timestamp;
 use policies::steps::{PolicyEffect, StepReason};
 use serde::{Serialize, Serializer};
+
+use crate::words;
 
 /// The complete run of one variant of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -244,4 +247,99 @@ fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error>
         0 => to.serialize_u64(duration.as_secs()),
         _ => to.serialize_f64(duration.as_secs_f64()),
     }
+}
+
+/// The parameters of a run, for the heading of a report.
+pub(super) fn facts(run: &Run) -> [String; 3] {
+    [
+        format!("{} from {} UTC", words::span(run.duration), run.start.strftime("%Y-%m-%d %H:%M")),
+        format!("a sync every {}", words::span(run.period)),
+        format!("seed {}", run.seed),
+    ]
+}
+
+/// The UTC time of day at `after` from the start of a run: `09:31:15`. For a run of more than one day, the time has a
+/// date.
+pub(super) fn time_of_day(run: &Run, after: Duration) -> String {
+    let Ok(at) = run.start.checked_add(after) else { return format!("+{}", words::span(after)) };
+    let is_long = run.duration > Duration::from_hours(24);
+    at.strftime(if is_long { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
+}
+
+/// The consequence of work beyond the capacity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Unserved {
+    /// The excess is lost: `units` of the `arrived` units.
+    Lost { units: f64, arrived: f64 },
+    /// The excess waits in a queue. The samples contain the length of the queue.
+    Waits,
+}
+
+/// Computes the scores of one HPA's run. A sample applies until the next sample, or until `duration`. `rescales` are
+/// the writes of the replica count, as time, previous count and new count.
+pub(super) fn scores(
+    samples: &[Sample],
+    metrics: &[MetricSeries],
+    rescales: &[(Duration, i32, i32)],
+    duration: Duration,
+    unserved: Unserved,
+) -> Scores {
+    let ends = samples.iter().skip(1).map(|sample| sample.at).chain([duration]);
+    let spans: Vec<_> =
+        samples.iter().zip(ends).map(|(sample, end)| (sample, end.saturating_sub(sample.at))).collect();
+    let integral = |amount: &dyn Fn(&Sample) -> f64| -> f64 {
+        spans.iter().map(|(sample, length)| amount(sample) * length.as_secs_f64()).sum()
+    };
+    let (unserved, unserved_fraction) = match unserved {
+        Unserved::Lost { units, arrived } => (units, if arrived > 0.0 { units / arrived } else { 0.0 }),
+        Unserved::Waits => (integral(&|sample| sample.queued), 0.0),
+    };
+    let above: Vec<Vec<bool>> = metrics.iter().map(above).collect();
+    let any_above = |index: usize| above.iter().any(|metric| metric.get(index) == Some(&true));
+    Scores {
+        above_target: spans
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| any_above(*index))
+            .map(|(_, (_, length))| *length)
+            .sum(),
+        unserved,
+        unserved_fraction,
+        pod_hours: integral(&|sample| f64::from(sample.running)) / 3_600.0,
+        rescales: u32::try_from(rescales.len()).unwrap_or(u32::MAX),
+        direction_changes: direction_changes(rescales),
+        longest_reaction: above.iter().map(|metric| longest(metric, &spans)).max().unwrap_or_default(),
+        peak: samples.iter().map(|sample| sample.running).max().unwrap_or(0),
+    }
+}
+
+/// Returns for each sample whether the metric is above its tolerance. A sample without a value has the state of the
+/// previous sample.
+fn above(metric: &MetricSeries) -> Vec<bool> {
+    let mut last = false;
+    let is_above = |value: &Option<f64>| {
+        if let Some(value) = value {
+            last = *value > metric.tolerated_to;
+        }
+        last
+    };
+    metric.values.iter().map(is_above).collect()
+}
+
+/// Returns the longest time for which the metric is continuously above its tolerance.
+fn longest(above: &[bool], spans: &[(&Sample, Duration)]) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut stretch = Duration::ZERO;
+    for (above, (_, length)) in above.iter().zip(spans) {
+        stretch = if *above { stretch + *length } else { Duration::ZERO };
+        longest = longest.max(stretch);
+    }
+    longest
+}
+
+fn direction_changes(rescales: &[(Duration, i32, i32)]) -> u32 {
+    let directions = rescales.iter().map(|(_, from, to)| to.cmp(from)).filter(|direction| direction.is_ne());
+    let directions: Vec<_> = directions.collect();
+    let changes = directions.windows(2).filter(|pair| pair.first() != pair.last()).count();
+    u32::try_from(changes).unwrap_or(u32::MAX)
 }

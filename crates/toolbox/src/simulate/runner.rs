@@ -16,9 +16,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::observe::Recorder;
-use super::run::{HpaRun, Run, Sample};
+use super::run::{HpaRun, Run, Sample, Unserved, scores};
 use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
-use super::scores::{Unserved, scores};
 use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientError, ClientOptions, Clients};
 use controller::assembly::{Assembly, Parts, Phase};

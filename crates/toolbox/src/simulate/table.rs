@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use super::run::{Comparison, HpaRun, Run, Scores};
-use super::text;
-use crate::explain::escape;
+use crate::words;
 
 /// The minimum difference between the best and the worst value for a mark, as a fraction of the worst value.
 const SIGNIFICANT: f64 = 0.01;
@@ -29,7 +28,7 @@ pub(super) const SCORES: [Score; 7] = [
         "above target",
         "total time with a metric above its target's tolerance",
         |scores| scores.above_target.as_secs_f64(),
-        |scores, _| text::span(scores.above_target),
+        |scores, _| words::span(scores.above_target),
     ),
     score(
         "unserved",
@@ -41,7 +40,7 @@ pub(super) const SCORES: [Score; 7] = [
         "pod-hours",
         "the sum of all pods' lifetimes, in hours",
         |scores| scores.pod_hours,
-        |scores, _| text::short((scores.pod_hours * 10.0).round() / 10.0),
+        |scores, _| words::short((scores.pod_hours * 10.0).round() / 10.0),
     ),
     score(
         "rescales",
@@ -59,7 +58,7 @@ pub(super) const SCORES: [Score; 7] = [
         "longest reaction",
         "the longest time for which a metric stayed above its tolerance",
         |scores| scores.longest_reaction.as_secs_f64(),
-        |scores, _| text::span(scores.longest_reaction),
+        |scores, _| words::span(scores.longest_reaction),
     ),
     // A higher peak costs more, but the load may require it.
     Score {
@@ -86,9 +85,9 @@ const fn score(
 fn unserved(scores: &Scores, run: &Run) -> String {
     if scores.unserved > 0.0 && scores.unserved_fraction == 0.0 {
         let seconds = run.duration.as_secs_f64().max(1.0);
-        return format!("{} waiting", text::short(rounded(scores.unserved / seconds)));
+        return format!("{} waiting", words::short(rounded(scores.unserved / seconds)));
     }
-    text::percent(scores.unserved_fraction)
+    words::percent(scores.unserved_fraction)
 }
 
 fn rounded(value: f64) -> f64 {
@@ -177,10 +176,10 @@ pub fn scores(comparison: &Comparison) -> String {
         let mut line = Vec::new();
         if has_hpas {
             let key = format!("{}/{}", row.hpa.namespace, row.hpa.name);
-            line.push(if row.is_first { escape::terminal(&key).into_owned() } else { String::new() });
+            line.push(if row.is_first { words::terminal(&key).into_owned() } else { String::new() });
         }
         if has_variants {
-            line.push(escape::terminal(&row.run.variant).into_owned());
+            line.push(words::terminal(&row.run.variant).into_owned());
         }
         has_best |= row.cells.iter().any(|cell| cell.is_best);
         let mark = |cell: Cell| if cell.is_best { cell.text + "*" } else { cell.text };

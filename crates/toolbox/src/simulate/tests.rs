@@ -1,12 +1,13 @@
-//! Tests of the reports and exports, with sample runs.
+//! Tests of the scores, and of the reports and exports with sample runs.
 
 use std::time::Duration;
 
+use autoscaling::explanation::Subject;
 use serde_json::Value;
 
 use super::chart::{self, ChartStyle};
 use super::export::{COLUMNS, csv, json, yaml};
-use super::run::Comparison;
+use super::run::{Comparison, MetricSeries, Sample, Unserved, scores};
 use super::{page, sample};
 
 #[test]
@@ -183,4 +184,80 @@ fn page_limits_charts_when_there_are_many_hpas() {
     assert!(
         page.contains("Charts are limited to the first 12 HPAs; 18 more are only in the table of scores.")
     );
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const NOTHING: Unserved = Unserved::Lost { units: 0.0, arrived: 0.0 };
+
+/// Returns samples at intervals of 10 s, from pairs of running pods and queue length.
+fn samples(points: &[(i32, f64)]) -> Vec<Sample> {
+    let sample = |(index, (running, queued)): (usize, &(i32, f64))| Sample {
+        at: secs(10 * index as u64),
+        wanted: *running,
+        running: *running,
+        ready: *running,
+        demand: 0.0,
+        capacity: 0.0,
+        queued: *queued,
+        min: 1,
+        max: 10,
+        proposal: None,
+        stabilized: None,
+        rate_allows: None,
+        withheld: None,
+    };
+    points.iter().enumerate().map(sample).collect()
+}
+
+fn metric(values: &[Option<f64>]) -> MetricSeries {
+    MetricSeries {
+        subject: Subject::default(),
+        unit: "%",
+        target: 50.0,
+        tolerated_from: 45.0,
+        tolerated_to: 55.0,
+        values: values.to_vec(),
+    }
+}
+
+#[test]
+fn scores_count_each_sample_until_the_next_or_the_end() {
+    let scores = scores(&samples(&[(2, 0.0), (4, 0.0), (3, 0.0)]), &[], &[], secs(26), NOTHING);
+    assert_eq!(scores.pod_hours, (20.0 + 40.0 + 18.0) / 3_600.0);
+    assert_eq!(scores.peak, 4);
+}
+
+#[test]
+fn scores_count_queued_items_as_unserved() {
+    let samples = samples(&[(1, 0.0), (1, 30.0), (1, 60.0), (1, 40.0)]);
+    let scores = scores(&samples, &[], &[], secs(30), Unserved::Waits);
+    assert_eq!((scores.unserved, scores.unserved_fraction), (900.0, 0.0));
+}
+
+#[test]
+fn scores_take_any_metric_for_time_above_and_one_for_reaction() {
+    let samples = samples(&[(1, 0.0); 7]);
+    let one = metric(&[None, Some(60.0), None, Some(56.0), Some(55.0), Some(50.0), Some(70.0)]);
+    let other = metric(&[Some(80.0), Some(50.0), Some(0.0), Some(0.0), Some(0.0), Some(80.0), Some(0.0)]);
+    let scores = scores(&samples, &[one, other], &[], secs(60), NOTHING);
+    assert_eq!(scores.above_target, secs(50), "0 to 40 and 50 to 60; the last sample has no length");
+    assert_eq!(scores.longest_reaction, secs(30), "a missing value repeats the previous state");
+}
+
+#[test]
+fn scores_count_direction_changes_of_rescales() {
+    let rescales = [(secs(0), 2, 4), (secs(1), 4, 8), (secs(2), 8, 6), (secs(3), 6, 5), (secs(4), 5, 7)];
+    let scores = scores(&[], &[], &rescales, secs(60), NOTHING);
+    assert_eq!((scores.rescales, scores.direction_changes), (5, 2));
+}
+
+#[test]
+fn scores_take_lost_units_as_a_fraction_of_arrived_units() {
+    let scores_of = |unserved| scores(&[], &[], &[], secs(10), unserved);
+    let scores = scores_of(Unserved::Lost { units: 200.0, arrived: 1_000.0 });
+    assert_eq!((scores.unserved, scores.unserved_fraction), (200.0, 0.2));
+    assert_eq!(scores_of(NOTHING).unserved_fraction, 0.0);
 }

@@ -22,7 +22,6 @@ use super::run::{HpaRun, Run, Scores};
 use super::runner::{self, Progress, RunError};
 use super::scenario::{Node, Problem, Scenario};
 use super::table::SCORES;
-use super::text;
 use crate::process::Process;
 use crate::words;
 use cluster::client::Clients;
@@ -139,7 +138,7 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
 
 /// Describes the difference between two runs in four of their scores.
 fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
-    let pods = |scores: &Scores| text::short((scores.pod_hours * 10.0).round() / 10.0);
+    let pods = |scores: &Scores| words::short((scores.pod_hours * 10.0).round() / 10.0);
     let score = |title: &str, scores: &Scores| {
         let score = SCORES.iter().find(|score| score.title == title);
         score.map(|score| (score.text)(scores, run)).unwrap_or_default()
@@ -152,7 +151,7 @@ fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
         instead(pods(after), &pods(before)),
         instead(score("unserved", after), &score("unserved", before)),
         instead(after.rescales.to_string(), &before.rescales.to_string()),
-        instead(text::span(after.above_target), &text::span(before.above_target)),
+        instead(words::span(after.above_target), &words::span(before.above_target)),
     )
 }
 
@@ -229,7 +228,7 @@ impl Plan {
         }
         if is_past && known < asked {
             let covered = Duration::try_from(known).unwrap_or_default();
-            notes.push(format!("The known past covers {} only.", text::span(covered)));
+            notes.push(format!("The known past covers {} only.", words::span(covered)));
         }
         if is_past && let Some(mut workload) = plain.pointer("/workloads/0").cloned() {
             if let Some(fields) = workload.as_object_mut() {

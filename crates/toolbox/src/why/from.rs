@@ -13,7 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize as _;
 use serde_json::json;
 
-use super::flags;
+use super::explained_controller;
 use super::situation::{EventContent, FlagOrigin, HistoryEntry, Memory, Origin, Past, Situation, Source};
 use super::{Scope, WhyError};
 use crate::options::cluster::{RecordSource as Address, reads_only};
@@ -221,7 +221,7 @@ pub(super) fn situation(
         sharing: Vec::new(),
         recent_events: Vec::new(),
         past,
-        flags: flags::uses(&settings, |_| FlagOrigin::Record),
+        flags: explained_controller::uses(&settings, |_| FlagOrigin::Record),
         settings,
         period: record.controller.sync_period,
         skew: Some(skew),

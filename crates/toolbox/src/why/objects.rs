@@ -11,8 +11,8 @@ use autoscaling::selector::Selector;
 use autoscaling::status::CrossVersionObjectReference;
 use autoscaling::target_group;
 
+use super::responses::{self, Meta};
 use super::situation::{InCharge, Owner, RecentEvent, Target, TargetObject};
-use super::wire::{self, Meta};
 use super::{Scope, WhyError};
 use crate::handover::census;
 use cluster::call::Call;
@@ -109,7 +109,7 @@ pub(super) async fn names(clients: &Clients, namespace: &str) -> Result<Vec<Stri
     let collection = Collection { group: GROUP, version: VERSION, namespace, resource: RESOURCE, fields: "" };
     let mut names = Vec::new();
     let listed = each(&clients.core, collection, |object| {
-        names.push(wire::meta(object)?.name);
+        names.push(responses::meta(object)?.name);
         Ok(())
     });
     listed.await.map_err(|error| WhyError::Unreadable { what: "HPAs", error: Box::new(error) })?;
@@ -131,7 +131,7 @@ async fn read_hpas(
     let mut extras = BTreeMap::new();
     intake.start();
     let mut take = |object: &[u8]| -> Result<(), DecodeError> {
-        let meta = wire::meta(object)?;
+        let meta = responses::meta(object)?;
         let key = Key::new(meta.namespace.as_str(), meta.name.as_str());
         match decode::hpa(object) {
             Ok(object) => Sink::<HpaObject>::apply(intake, object),
@@ -177,7 +177,7 @@ async fn read_pods(
     let mut owners = BTreeMap::new();
     Sink::<decode::WirePod<'static>>::start(intake);
     let listed = each(&clients.core, collection, |object| {
-        match decode::pod(object).and_then(|pod| Ok((pod, wire::meta(object)?))) {
+        match decode::pod(object).and_then(|pod| Ok((pod, responses::meta(object)?))) {
             Ok((pod, meta)) => {
                 if let Some(owner) = meta.controller() {
                     owners.insert(Key::new(meta.namespace, meta.name), owner);
@@ -214,7 +214,7 @@ async fn read_events(clients: &Clients, scope: &Scope) -> BTreeMap<Key, Vec<(Str
     };
     let mut events: BTreeMap<Key, Vec<(String, RecentEvent)>> = BTreeMap::new();
     let listed = each(&clients.core, collection, |object| {
-        match wire::event(object) {
+        match responses::event(object) {
             Ok(Some(about)) => {
                 let key = Key::new(about.namespace, about.name);
                 events.entry(key).or_default().push((about.uid, about.event));
@@ -253,7 +253,7 @@ impl Objects<'_> {
         let mapping = mappings.iter().find(|mapping| mapping.namespaced)?;
         let call = Call::get(mapping.path(namespace, name)).about(mapping.group_resource(), name);
         match self.client.bytes(&call).await {
-            Ok(object) => wire::meta(&object).ok(),
+            Ok(object) => responses::meta(&object).ok(),
             Err(error) => {
                 tracing::debug!(kind, namespace, name, %error, "failed to read an object");
                 None

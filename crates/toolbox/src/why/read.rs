@@ -15,17 +15,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::flags::{self, Resolved};
-use super::from;
+use super::explained_controller::{self, Leader, LeaderRecords, Resolved};
 use super::history::{self, Evidence};
-use super::leader::{Leader, LeaderRecords};
 use super::objects::{ExtraMetadata, Lists, Objects};
-use super::refusals::Refusals;
+use super::responses::Refusals;
 use super::situation::{EventContent, FlagUse, HistoryEntry, Memory, Origin, Past, SKEW, Situation, Source};
-use super::{Scope, WhyError, sources};
-use crate::options::decision::DecisionFlags;
+use super::{Scope, WhyError, from, sources};
 use crate::options::why::Leader as Lease;
-use crate::process::Process;
+use crate::process::{DecisionFlags, Process};
 use clock::{SharedClock, ShiftedClock};
 use cluster::call::Call;
 use cluster::client::{ClientOptions, Clients};
@@ -125,7 +122,8 @@ impl Reader {
                 });
             }
         };
-        let Resolved { options, warnings, uses } = flags::resolve(given, server.minor, process)?;
+        let Resolved { options, warnings, uses } =
+            explained_controller::resolve(given, server.minor, process)?;
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
@@ -157,7 +155,7 @@ impl Reader {
 
     /// Adopts the leader's flags. Returns whether they differ from the previous flags.
     fn adopt_flags(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
-        let Resolved { options, uses, .. } = flags::recorded(&self.given, info, self.process)?;
+        let Resolved { options, uses, .. } = explained_controller::recorded(&self.given, info, self.process)?;
         self.flags = uses;
         let same =
             options.settings == self.controller.settings && options.sync_period == self.controller.period;
@@ -311,7 +309,7 @@ impl Reader {
             },
             at,
             in_charge: extras.in_charge(&key),
-            status_writer: extras.hpas.get(&key).and_then(super::wire::Meta::status_writer),
+            status_writer: extras.hpas.get(&key).and_then(super::responses::Meta::status_writer),
             explanation,
             settings: rules.as_ref().map_or_else(
                 || controller.settings.clone(),

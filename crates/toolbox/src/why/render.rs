@@ -1,16 +1,17 @@
 //! The answer as terminal text: all steps of one HPA, or one line per HPA.
 //!
-//! [`Style`] escapes all text of the cluster with [`explain::escape`].
+//! [`Style`] escapes all text of the cluster with `words::terminal`.
 
 use autoscaling::explanation::Span;
 
 use super::Situation;
+use super::answer::{Finding, Severity, unknowns};
 use super::counterfactual::counterfactual;
-use super::findings::{Finding, Severity, unknowns};
 use super::situation::{
     ChargeBy, FlagOrigin, HistoryEntry, InCharge, LastDecision, Memory, Origin, Recorded, Recorder, Source,
 };
 use crate::explain::{self, Line, Role, Step, Style, Zone};
+use crate::words;
 use controller::handover::scope::BUILT_IN;
 use controller::record::wire::Comparison;
 use policies::burst::{BurstStep, BurstWindow};
@@ -359,13 +360,13 @@ fn counts(situation: &Situation) -> String {
 
 /// Returns the width of a column, which is the width of its widest escaped cell.
 fn column<'a>(head: &str, cells: impl Iterator<Item = &'a str>) -> usize {
-    let widest = cells.map(|cell| explain::escape::terminal(cell).chars().count()).max().unwrap_or(0);
+    let widest = cells.map(|cell| words::terminal(cell).chars().count()).max().unwrap_or(0);
     widest.max(head.len())
 }
 
 /// Pads a cell by its escaped width.
 fn padded(cell: &str, width: usize) -> String {
-    let taken = explain::escape::terminal(cell).chars().count();
+    let taken = words::terminal(cell).chars().count();
     format!("{cell}{}", " ".repeat(width.saturating_sub(taken)))
 }
 

@@ -2,10 +2,9 @@
 //! styled text.
 
 use super::{ChartStyle, GUTTER, time_axis};
-use crate::explain::escape;
 use crate::simulate::figure::{Figure, MarkKind, scale_of};
 use crate::simulate::run::{HpaRun, MetricSeries, Run};
-use crate::simulate::text;
+use crate::words;
 
 /// The numbers of rows of the replica panel and of a metric panel.
 const ROWS: (usize, usize) = (8, 5);
@@ -96,11 +95,11 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     }
     let mut labels = vec![String::new(); ROWS.0];
     if let Some(label) = labels.first_mut() {
-        *label = text::short(top);
+        *label = words::short(top);
     }
     // The middle row has a label only if its value is a whole number.
     if let Some(label) = labels.get_mut(ROWS.0 / 2).filter(|_| top % 2.0 == 0.0) {
-        *label = text::short(top / 2.0);
+        *label = words::short(top / 2.0);
     }
     let mut heading =
         Row::default().with(Paint::Plain, "replicas  ").with(Paint::Main, "█").with(Paint::Plain, " ready");
@@ -171,7 +170,7 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
     let mut labels = vec![String::new(); ROWS.1];
     let mut label = |row: usize, value: f64| {
         if let Some(label) = labels.get_mut(row) {
-            *label = text::short(value);
+            *label = words::short(value);
         }
     };
     label(0, round(top));
@@ -182,7 +181,7 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
     let heading = Row::default()
         .with(Paint::Plain, &name)
         .with(Paint::Target, "╌")
-        .with(Paint::Plain, &format!(" target {}{unit}", text::number(metric.target / scale.by)));
+        .with(Paint::Plain, &format!(" target {}{unit}", words::number(metric.target / scale.by)));
     let mut rows = vec![heading];
     rows.extend(grid.rows(&labels));
     rows
@@ -262,7 +261,7 @@ pub(super) struct Row(Vec<(Paint, String)>);
 impl Row {
     /// Appends a piece. Control characters are escaped, so that no text can move the cursor.
     pub(super) fn with(mut self, paint: Paint, piece: &str) -> Self {
-        self.0.push((paint, escape::terminal(piece).into_owned()));
+        self.0.push((paint, words::terminal(piece).into_owned()));
         self
     }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use policies::steps::StepReason;
 
-use super::axis::{TimeAxis, ValueAxis};
+use super::frame::{TimeAxis, ValueAxis};
 use super::ink::Ink;
-use super::{Area, Line, Panel, Shape, downsample};
+use super::{Area, Line, Panel, Shape, downsample, pieces, steps};
 use crate::simulate::run::{HpaRun, MetricSeries, Run, Sample};
-use crate::simulate::text;
+use crate::words;
 
 /// The largest `maxReplicas` that is drawn, as a multiple of the peak. A higher line would flatten the curves.
 const BOUND_IN_SIGHT: f64 = 1.6;
@@ -70,10 +70,10 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
         samples.iter().map(|sample| (at(sample), sample.withheld.and_then(|it| between(it, sample.wanted))));
     let (bands, mut policy_keys) = policy_bands(hpa, values.top);
     let areas = bands.into_iter().chain([
-        Area { ink: Ink::Running, pieces: downsample::bands(running, length) },
-        Area { ink: Ink::Window, pieces: downsample::bands(window, length) },
-        Area { ink: Ink::Rate, pieces: downsample::bands(rate, length) },
-        Area { ink: Ink::Withheld, pieces: downsample::bands(withheld, length) },
+        Area { ink: Ink::Running, pieces: super::bands(running, length) },
+        Area { ink: Ink::Window, pieces: super::bands(window, length) },
+        Area { ink: Ink::Rate, pieces: super::bands(rate, length) },
+        Area { ink: Ink::Withheld, pieces: super::bands(withheld, length) },
     ]);
     let areas: Vec<Area> = areas.collect();
     let mut keys = vec![
@@ -157,7 +157,7 @@ fn metric_panel(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
         (at, (value.is_none() && at >= first_value).then_some((values.bottom, values.top)))
     });
     let areas = vec![
-        Area { ink: Ink::Missing, pieces: downsample::bands(missing, length) },
+        Area { ink: Ink::Missing, pieces: super::bands(missing, length) },
         Area { ink: Ink::Tolerated, pieces: vec![vec![(0.0, low, high), (length, low, high)]] },
         Area { ink: Ink::Spread, pieces: curve.spread() },
         Area { ink: Ink::Above, pieces: above },
@@ -210,8 +210,8 @@ struct Curve {
 
 impl Curve {
     fn new(values: impl IntoIterator<Item = (f64, Option<f64>)>, length: f64) -> Self {
-        let pieces = downsample::pieces(values);
-        let curves: Vec<_> = pieces.iter().map(|piece| downsample::downsample(piece, length)).collect();
+        let pieces = pieces(values);
+        let curves: Vec<_> = pieces.iter().map(|piece| downsample(piece, length)).collect();
         let is_reduced = curves.iter().any(|curve| curve.is_reduced);
         let (lines, range) = curves.into_iter().map(|curve| (curve.line, curve.range)).unzip();
         Self { lines, range, is_reduced }
@@ -235,7 +235,7 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
         samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * SPARE_IN_SIGHT);
     let values = ValueAxis::over([most, capacity], false);
     let demand = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.demand))), length);
-    let short = downsample::bands(
+    let short = super::bands(
         samples.iter().map(|sample| {
             let is_short = sample.demand > sample.capacity;
             (at(sample), is_short.then_some((sample.capacity, sample.demand)))
@@ -324,11 +324,11 @@ fn at(sample: &Sample) -> f64 {
 }
 
 fn curve(samples: &[Sample], end: f64, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<(f64, f64)>> {
-    downsample::steps(samples.iter().map(|sample| (at(sample), value(sample))), end)
+    steps(samples.iter().map(|sample| (at(sample), value(sample))), end)
 }
 
 /// Formats a value with its unit: `80 %`, `12 Mi`, `100`.
 fn with_unit(value: f64, unit: &str) -> String {
-    let number = text::number(value);
+    let number = words::number(value);
     if unit.is_empty() { number } else { format!("{number} {unit}") }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ClusterObjects;
-use crate::pointer::{at, list, quantity, text};
+use crate::values::{at, list, quantity, text};
 
 /// The longest plausible startup or image pull. If the Ready condition changed later, the pod became ready again after
 /// a failure.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::process::fake::FAKE;
+use crate::process::tests::FAKE;
 use crate::simulate::scenario::{Scenario, print};
 
 const NOW: Timestamp = Timestamp::constant(1_900_000_000, 0);

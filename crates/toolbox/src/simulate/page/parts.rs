@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::super::figure::{self, Extent, Figure, Panel};
-use super::super::run::{Comparison, HpaRun, Run};
+use super::super::figure::{self, Extent, Figure, HATCHES, Panel};
+use super::super::run::{self, Comparison, HpaRun, Run};
 use super::super::table::{self, Cell, SCORES};
-use super::super::text;
-use super::data::Data;
-use crate::explain::escape::html;
-use crate::words::counted;
+use super::Data;
+use crate::simulate;
+use crate::words::{self, counted, html};
 
 /// The heights of the replica panel and of any other panel, in CSS pixels.
 const HEIGHTS: (i32, i32) = (200, 116);
@@ -24,7 +23,7 @@ type Group<'a> = Vec<(&'a Run, &'a HpaRun)>;
 /// The title and the parameters of the run.
 pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     let Some(run) = comparison.runs.first() else { return String::new() };
-    let mut facts = text::facts(run).to_vec();
+    let mut facts = run::facts(run).to_vec();
     if comparison.runs.len() > 1 {
         facts.push(counted(comparison.runs.len(), "variant"));
     }
@@ -234,7 +233,7 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     for point in &hpa.decisions {
         if let Some((from, to)) = point.rescale() {
             let sign = if to > from { "up" } else { "down" };
-            lines.push((point.at, sign, format!("{from} → {to}"), text::reason(&point.sentence).to_owned()));
+            lines.push((point.at, sign, format!("{from} → {to}"), words::reason(&point.sentence).to_owned()));
         }
     }
     let rescales = lines.len();
@@ -243,11 +242,11 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     }
     for event in &run.happenings {
         let length = event.to.saturating_sub(event.from);
-        let length = if length.is_zero() { String::new() } else { format!(", for {}", text::span(length)) };
+        let length = if length.is_zero() { String::new() } else { format!(", for {}", words::span(length)) };
         lines.push((event.from, "scenario", "scenario".to_owned(), format!("{}{length}", event.what)));
     }
     for span in &hpa.policies {
-        let why = format!("{}, for {}", span.what, text::span(span.to.saturating_sub(span.from)));
+        let why = format!("{}, for {}", span.what, words::span(span.to.saturating_sub(span.from)));
         lines.push((span.from, "policy", span.reason.as_str().to_owned(), why));
     }
     lines.sort_by_key(|(at, ..)| *at);
@@ -257,7 +256,7 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     let left_out = lines.len().saturating_sub(LISTED);
     let mut rows = String::new();
     for (at, class, what, why) in lines.iter().take(LISTED) {
-        let time = text::time_of_day(run, *at);
+        let time = run::time_of_day(run, *at);
         let _ = writeln!(
             rows,
             "<tr class=\"{class}\"><td><a href=\"#c{chart}@{}\">{time}</a></td><td>{}</td><td>{}</td></tr>",
@@ -288,14 +287,14 @@ pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usi
     let mut markup = String::new();
     if !left_out.is_empty() {
         let shown = counted(shown.len(), "HPA");
-        let more = text::counted(left_out.len() as u64, "more is", "more are");
+        let more = simulate::counted(left_out.len() as u64, "more is", "more are");
         let _ = writeln!(
             markup,
             "<p class=\"notice\">Charts are limited to the first {shown}; {more} only in the table of scores.</p>"
         );
     }
     if sentences > 0 {
-        let which = text::counted(
+        let which = simulate::counted(
             sentences as u64,
             "decision without effect shows only its sentence",
             "decisions without effect show only their sentence",
@@ -321,4 +320,13 @@ pub(super) fn notes(comparison: &Comparison) -> String {
          <span class=\"screen\">Point at a chart, or focus it and press the arrow keys, to see the decision; click or press Enter to pin it.</span></footer>\n",
     );
     markup
+}
+
+pub(super) fn course(chart: usize, label: &str, figure: &Figure) -> String {
+    charts(&format!("class=\"course\" data-course=\"{chart}\""), label, figure)
+}
+
+/// Returns the hatch patterns that all charts of a page use.
+pub(super) fn defs() -> String {
+    format!("<svg class=\"defs\" width=\"0\" height=\"0\" aria-hidden=\"true\">{HATCHES}</svg>")
 }

@@ -11,7 +11,7 @@ use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
 
 use super::{Location, Problem};
-use crate::yaml::{self, YamlError};
+use crate::values::{self, YamlError};
 
 /// A value with its location.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +67,7 @@ impl Node {
 
     /// Reads all documents of a text.
     pub(crate) fn read_all(source: &Arc<str>, text: &str) -> Result<Vec<Self>, Problem> {
-        let mut documents: Vec<Self> = yaml::documents(text).map_err(|YamlError { line, message }| {
+        let mut documents: Vec<Self> = values::documents(text).map_err(|YamlError { line, message }| {
             Problem::new(Location { source: Arc::clone(source), line }, "", message)
         })?;
         for document in &mut documents {

@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use sources::PastReading;
 
-use crate::pointer;
 use crate::simulate::past::Past;
+use crate::values;
 
 /// The past values of metrics in Prometheus, by the index of the metric in the spec.
 #[derive(Debug, Clone, Default)]
@@ -94,7 +94,7 @@ pub(super) struct Loads<'a> {
 impl Loads<'_> {
     /// Returns the origin of each metric's load, and the field `load` of the scenario.
     pub(super) fn read(&self) -> (Vec<MetricLoad>, Value) {
-        let mut loads: Vec<Value> = pointer::list(self.plain, "/load").to_vec();
+        let mut loads: Vec<Value> = values::list(self.plain, "/load").to_vec();
         if loads.is_empty() && self.is_known && self.cpu().is_some() {
             // Without readable PodMetrics, the scenario has no load of cpu. The past of the HPA contains its values.
             loads.push(json!({"cpu": "0"}));
@@ -102,7 +102,7 @@ impl Loads<'_> {
         let mut origins: BTreeMap<usize, LoadOrigin> = BTreeMap::new();
         for load in loads.iter_mut().filter(|_| self.is_known) {
             let is_cpu = load.get("cpu").is_some();
-            let name = pointer::text(load, "/metrics/0/name").to_owned();
+            let name = values::text(load, "/metrics/0/name").to_owned();
             let found = if is_cpu { self.cpu() } else { self.custom(&name) };
             let Some((index, factor)) = found else { continue };
             let Some((origin, points)) = self.points(index, factor) else { continue };
@@ -128,12 +128,12 @@ impl Loads<'_> {
 
     /// Returns the index of the first cpu metric, and the number of cores per unit of its total.
     fn cpu(&self) -> Option<(usize, f64)> {
-        let containers = pointer::list(self.plain, "/workloads/0/containers");
+        let containers = values::list(self.plain, "/workloads/0/containers");
         let request = |only: Option<&str>| {
             let requests = containers
                 .iter()
-                .filter(|container| only.is_none_or(|name| pointer::text(container, "/name") == name))
-                .filter_map(|container| pointer::quantity(pointer::at(container, "/requests/cpu")));
+                .filter(|container| only.is_none_or(|name| values::text(container, "/name") == name))
+                .filter_map(|container| values::quantity(values::at(container, "/requests/cpu")));
             Some(requests.sum::<f64>()).filter(|cores| *cores > 0.0)
         };
         let cores = |target: &ResourceTarget, only: Option<&str>| match target {

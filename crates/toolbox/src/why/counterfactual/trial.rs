@@ -73,6 +73,23 @@ impl<'a> Trial<'a> {
             .then_some(trial)
     }
 
+    /// Finds the metric values that would have kept the count, for a decision that changes the count.
+    pub(super) fn kept(&self, direction: Direction) -> Option<Change> {
+        let current = self.explanation.current;
+        let found = match direction {
+            // The highest proposal is used, so every metric that proposes more than the current
+            // count must propose less.
+            Direction::Down => self.levels_of_all(Past::Known, |desired| desired <= current),
+            // One metric that proposes the current count is enough.
+            Direction::Up => {
+                let winner = self.explanation.winner?;
+                self.level_of(winner, Past::Known, |desired| desired >= current).into_iter().collect()
+            }
+        };
+        let thresholds: Vec<Threshold> = found.into_iter().map(|found| found.threshold).collect();
+        (!thresholds.is_empty()).then_some(Change::Keep { direction, thresholds, to: current })
+    }
+
     /// Returns the indices of the valid metrics.
     pub(super) fn readings(&self) -> impl Iterator<Item = usize> {
         self.explanation
