@@ -1,7 +1,7 @@
 //! `concertina parity`: reports the comparison of a dry run with the built-in controller.
 //!
-//! The comparison comes from the pod of the dry run, from an address or from a file. [`summary`] aggregates it, [`render`]
-//! renders the result as terminal text, and [`page`] as a page.
+//! The comparison comes from the pod of the dry run, from an address or from a file. [`summary`] aggregates it,
+//! [`render`] renders the result as terminal text, and [`page`] as a page.
 
 pub mod page;
 pub mod summary;

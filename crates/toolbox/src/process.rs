@@ -152,7 +152,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A controller process for the tests of this crate. It has the flags that change a decision, and runs no controller.
+    /// A controller process for the tests of this crate. It has the flags that change a decision, and runs no
+    /// controller.
     pub(crate) const FAKE: Process = &FakeProcess;
 
     #[derive(Debug)]

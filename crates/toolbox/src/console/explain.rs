@@ -21,9 +21,9 @@ use crate::options::why::Leader;
 use crate::process::{DecisionFlags, Process};
 use crate::simulate::document::{Document, line};
 use crate::simulate::page::{self as timeline, Drawing};
-use crate::why::answer::findings;
+use crate::why::findings::{self, findings};
 use crate::why::situation::{EventContent, RecentEvent};
-use crate::why::{self, Question, Reader, Refusals, Scope, Situation, WhyError, render};
+use crate::why::{Question, Reader, Refusals, Scope, Situation, WhyError, render};
 use clock::SharedClock;
 use cluster::client::Clients;
 use sources::Sources;
@@ -164,7 +164,7 @@ fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result
     let marked = marked.map(|(object, yaml)| marks(situation, object, yaml));
     let past = past::past(situation, record, subject, changes);
     serde_json::to_vec(&Explanation {
-        why: why::document(std::iter::once((situation, found.as_slice())), true)?,
+        why: findings::document(std::iter::once((situation, found.as_slice())), true)?,
         text: render::whole(situation, &found, Style { colours: false, width: None }, &Zone::utc()),
         recent_events: recent.collect(),
         timeline: past.map(|past| timeline::draw(&past, past::longest(record))),

@@ -1,6 +1,6 @@
-//! The past of HPAs and of the leader. The recent past of an HPA comes from a situation of `why`, the controller's record,
-//! the observations of the console, and the Prometheus servers that the scaling policy names. The console reads the record
-//! of the leader and its changes again while pages are open.
+//! The past of HPAs and of the leader. The recent past of an HPA comes from a situation of `why`, the controller's
+//! record, the observations of the console, and the Prometheus servers that the scaling policy names. The console reads
+//! the record of the leader and its changes again while pages are open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::options::why::Leader;
 use crate::simulate::past::{Past, PastDecision, PastStatus};
 use crate::simulate::what_if::{PastError, SourceLoads};
 use crate::why::Situation;
-use crate::why::answer::occurrences;
+use crate::why::findings::occurrences;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::typed;

@@ -1,6 +1,6 @@
 //! The content of the demo's cluster: workloads with their HPAs and load, and the metrics pages of the pods of `burst`.
-//! Also contains the flags and the metric sources of the controller, and the files that the demo writes: a kubeconfig and
-//! an HPA to apply for kubectl, and the controller's metric sources.
+//! Also contains the flags and the metric sources of the controller, and the files that the demo writes: a kubeconfig
+//! and an HPA to apply for kubectl, and the controller's metric sources.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -5,7 +5,7 @@
 //! the scenario. With policies, the scenario starts at the current time, because schedules depend on the time.
 //! `--print-scenario` prints the scenario as a file to edit.
 
-mod measure;
+pub(super) mod measure;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,8 +4,6 @@
 //! HPA's metrics, from Prometheus, the controller's record or the watch. Without such values, the load is constant. The
 //! run with the current fields shows how well the scenario matches the actual past.
 
-mod loads;
-
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,8 +11,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use self::loads::Loads;
-pub(crate) use self::loads::{MetricLoad, PastError, SourceLoads};
+use super::from_cluster::measure::Loads;
+pub(crate) use super::from_cluster::measure::{MetricLoad, PastError, SourceLoads};
 use super::from_cluster::{self, ClusterObjects, FromClusterError};
 use super::page::{self, Drawing};
 use super::past::Past;

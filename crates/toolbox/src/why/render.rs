@@ -5,8 +5,8 @@
 use autoscaling::explanation::Span;
 
 use super::Situation;
-use super::answer::{Finding, Severity, unknowns};
 use super::counterfactual::counterfactual;
+use super::findings::{Finding, Severity, unknowns};
 use super::situation::{
     ChargeBy, FlagOrigin, HistoryEntry, InCharge, LastDecision, Memory, Origin, Recorded, Recorder, Source,
 };

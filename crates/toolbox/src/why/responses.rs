@@ -1,5 +1,5 @@
-//! The server's responses: parts of objects that an explanation needs and a controller does not decode, which are owners,
-//! field managers and events, and the refused reads. Permissions are not checked beforehand.
+//! The server's responses: parts of objects that an explanation needs and a controller does not decode, which are
+//! owners, field managers and events, and the refused reads. Permissions are not checked beforehand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
     use crate::explain::Style;
-    use crate::why::answer::findings;
+    use crate::why::findings::findings;
     use crate::why::render;
     use crate::why::scene::{Scene, pods_metric};
     use crate::why::situation::{Recorded, Situation, Source};

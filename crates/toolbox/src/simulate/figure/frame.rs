@@ -1,6 +1,6 @@
-//! A panel with its axes, labels and marks as SVG. The grid, areas and lines are in a box that stretches to the available
-//! width. Labels and marks keep their size, because they are outside of the box and their positions are percentages. The
-//! axes have ticks at round times of day or at round numbers.
+//! A panel with its axes, labels and marks as SVG. The grid, areas and lines are in a box that stretches to the
+//! available width. Labels and marks keep their size, because they are outside of the box and their positions are
+//! percentages. The axes have ticks at round times of day or at round numbers.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;

@@ -12,9 +12,9 @@ use autoscaling::spec::Spec;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::loads::LoadOrigin;
 use super::*;
 use crate::process::tests::FAKE;
+use crate::simulate::from_cluster::measure::LoadOrigin;
 use crate::simulate::past::{PastDecision, PastRun, PastStatus};
 use crate::simulate::run::Run;
 use sources::PastReading;

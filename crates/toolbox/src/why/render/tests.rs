@@ -2,7 +2,7 @@ use autoscaling::pod::Pod;
 use serde_json::json;
 
 use super::*;
-use crate::why::answer::findings;
+use crate::why::findings::findings;
 use crate::why::scene::{Scene, ago, external, external_metric, pod, pods_metric, starting, usage, usages};
 use crate::why::situation::{FieldManager, FlagUse, Owner, Refused};
 use controller::record::wire::Difference;
