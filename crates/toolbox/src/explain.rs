@@ -10,13 +10,13 @@ mod tests;
 
 use std::cmp::Ordering;
 
-use autoscaling::status::Limit;
 use autoscaling::explanation::{
     DecisionPath, Explanation, MetricExplanation, PolicyUse, Span, StabilizationStep, Subject, WindowEntry,
     milli,
 };
 use autoscaling::history::Direction;
 use autoscaling::spec::{PolicyKind, SelectPolicy};
+use autoscaling::status::Limit;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
