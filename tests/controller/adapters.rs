@@ -35,7 +35,7 @@ fn adapter(queue: &str) -> Arc<StaticMetrics> {
 }
 
 fn with_group(stage: Fixture, queue: &str) -> Fixture {
-    // The default API has the metric, too.
+    // The default API group serves `queue` as well.
     stage.external("queue", "80");
     stage.cluster.set_metrics_group(GROUP, &["v1beta1"], adapter(queue));
     stage

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{Fixture, Harness, logs};
 
-/// A sequence that clears a terminal, a mark that reverses text, markup, and a line break.
+/// An escape sequence that clears a terminal, a C1 control character, two bidirectional marks, markup, and a forged log
+/// line.
 const EVIL: &str = "\u{1b}[2J\u{9b}\u{202e}\u{2066}<script>alert(1)</script>\r\n2030 ERROR forged";
 
 /// About the maximum size of an object in etcd, in bytes.
@@ -24,7 +25,7 @@ fn with_calm() -> Fixture {
     stage
 }
 
-/// Asserts that `calm` was synced every period, and is not affected by the others.
+/// Asserts that `calm` was synced at the start and in each of `periods` periods, is active, and still has 4 replicas.
 fn assert_calm(rig: &Harness, periods: usize) {
     let syncs = rig.syncs("calm");
     assert_eq!(syncs.len(), periods + 1, "{syncs:.2?}");
@@ -36,7 +37,7 @@ fn assert_calm(rig: &Harness, periods: usize) {
     assert_eq!(rig.replicas("calm"), 4);
 }
 
-/// Asserts that no log line contains a character that controls a terminal.
+/// Asserts that no log line contains a raw control character or bidirectional mark, and that no log line is forged.
 fn assert_no_raw_characters_in_logs() {
     let raw = |line: &&String| line.chars().any(|one| one.is_control() || "\u{202e}\u{2066}".contains(one));
     let lines = logs::with("");

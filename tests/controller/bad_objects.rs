@@ -70,7 +70,7 @@ async fn hpa_that_became_undecodable_can_still_be_deleted() {
     assert_eq!(rig.assembly.controller.queue.waiting(), 0);
 }
 
-/// An invalid HPA: the change of the spec, the expected condition, and the error label of the metric.
+/// An invalid HPA: the change of the spec, the expected condition, and the label `error` of its reconciliations.
 struct Case {
     name: &'static str,
     change: fn(&mut Value),

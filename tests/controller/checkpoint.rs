@@ -83,14 +83,15 @@ impl Trace {
         }
     }
 
-    /// The maximum sum of changes within any interval of `seconds`.
+    /// The maximum sum of the positive results of `change` within any interval of `seconds`.
     fn most(&self, seconds: usize, change: impl Fn(i64) -> i64) -> i64 {
         let changes: Vec<_> = self.0.windows(2).map(|pair| change(pair[1] - pair[0]).max(0)).collect();
         changes.windows(seconds.min(changes.len())).map(|some| some.iter().sum()).max().unwrap()
     }
 
     fn assert_rates_hold(&self, case: &str) {
-        // The interval is one second shorter than the period. Otherwise, it could include the changes at both of its ends.
+        // The interval is one second shorter than the period. Otherwise, it could include the changes at both of its
+        // ends.
         assert!(self.most(299, |change| change) <= 2, "{case}: {:?}", self.0);
         assert!(self.most(239, |change| -change) <= 1, "{case}: {:?}", self.0);
     }
@@ -166,7 +167,7 @@ async fn rate_policies_hold_over_every_kind_of_restart() {
     }
 }
 
-/// The cluster after a process has scaled from 2 to 4, shut down in order, and written its checkpoint.
+/// The cluster after a process has scaled the target from 2 to 4, shut down in order, and written its checkpoint.
 async fn after_clean_shutdown() -> Fixture {
     let stage = stage();
     create_maps(&stage);

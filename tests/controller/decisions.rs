@@ -245,7 +245,7 @@ async fn without_the_flag_events_requests_and_metrics_are_unchanged() {
     assert!(reported(&without).is_empty());
     assert!(!without.telemetry.render().contains(SERIES));
     assert!(!reported(&with).is_empty());
-    // The flag changes neither the events of the built-in controller nor the writes to the HPA.
+    // The flag changes neither the other events nor the writes to the HPA.
     let others = |rig: &Harness| {
         let events = rig.events("web").into_iter().filter(|event| !event.starts_with("LastDecision"));
         (events.collect::<Vec<_>>(), rig.count("update", "/web/status"), rig.hpa("web")["status"].clone())
@@ -310,7 +310,7 @@ async fn closed_gate_and_existing_hpas_record_nothing() {
     rig.gate.close(Refusal::TakeOver);
     rig.pass(60.0).await;
     assert_eq!((reported(&rig).len(), rig.series(SERIES)), (0, 0.0));
-    // A previous leader has already scaled the HPA.
+    // A previous leader has already scaled the target of the HPA.
     let stage = Harness::start(Fixture::growing());
     stage.pass(60.0).await;
     let stage = stage.end().await;

@@ -129,7 +129,7 @@ async fn hpas_that_are_edited_every_second_delay_no_other_namespace() {
     for second in 0..60_u32 {
         rig.external("queue", &format!("{}m", 10_000 + second));
         for name in &edited {
-            // Every edit requires a rescale, to a lower limit above or an upper limit below the current count.
+            // Each edit moves both limits to another count, which requires a rescale.
             let mut hpa = rig.hpa_in(HOSTILE, name);
             let limit = 1 + second % 3;
             (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) = (json!(limit), json!(limit));
@@ -182,7 +182,7 @@ async fn large_answers_are_dropped_before_all_have_arrived() {
     for (bytes, answers) in syncs {
         assert!(bytes <= 4 << 20 && answers < 400, "{bytes} bytes of {answers} answers");
     }
-    // All failures count, and the first ones have events.
+    // All failures are counted, and the first failures have events.
     let failures = rig.series("concertina_sync_failures_total{reason=\"FailedGetExternalMetric\"}");
     assert!(failures >= 400.0, "{failures}");
     assert!(rig.events("web").len() > 5);

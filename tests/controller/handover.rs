@@ -18,7 +18,7 @@ use self::rig::{BuiltIn, Guarded, LABEL, OTHER, Replica, label, labelled, namesp
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::{Fixture, logs};
 
-/// HPAs with one metric each.
+/// A cluster with an HPA of each name. Each HPA has a separate metric and a target with 4 replicas.
 pub(crate) fn stage(names: &[&str]) -> Fixture {
     let stage = Fixture::new();
     for name in names {
@@ -120,7 +120,7 @@ async fn write_decided_before_a_gap_in_the_charge_is_not_sent_after_it() {
     stage.pass(1.0).await;
     stage.external("a", "20");
     stage.pass(60.0).await;
-    // The decision for 9 replicas was made before the gap.
+    // The decision for 9 replicas dates from before the removal of the label, so it is not written.
     assert_eq!(stage.replicas("a"), 4, "{before}");
 }
 
@@ -261,7 +261,7 @@ async fn without_a_guard_the_hpa_is_contested_and_others_are_unharmed() {
     replica.lead(None);
     move_for(&stage, &NAMES, 200).await;
     assert_eq!(replica.counts(), "outside 1 in_charge 2");
-    // Only HPA `a` is unguarded.
+    // The guard refuses no write about `a`.
     let begin = stage.now();
     let built_in = BuiltIn::start(&stage, Some(Guarded::by(&replica).except("a")));
     move_for(&stage, &NAMES, 300).await;

@@ -66,7 +66,7 @@ async fn hpa_recreated_during_its_sync_is_synced_as_the_new_one() {
     assert_eq!((rig.replicas("web"), rig.assembly.controller.histories.len()), (6, 1));
 }
 
-/// A target that has used its limit of two more pods in ten minutes.
+/// A target that has grown by two pods, which is the limit of its policy for ten minutes.
 async fn grown_by_two() -> Harness {
     let stage = Fixture::new();
     stage.target("web", 2);
@@ -185,7 +185,7 @@ async fn events_of_a_terminating_namespace_are_dropped_without_delay() {
     let refused = rig.cluster.requests().entries();
     let refused: Vec<_> =
         refused.iter().filter(|request| request.path == "/api/v1/namespaces/ending/events").collect();
-    // One event per sync, without retries.
+    // The controller sends one event per sync, without retries.
     assert_eq!(refused.len(), 5, "{refused:?}");
     assert!(refused.iter().all(|request| request.code == Some(403)));
     assert_eq!(rig.assembly.controller.events.stats().failed, 5);
@@ -217,8 +217,8 @@ fn app(index: usize) -> String {
     format!("leftover-{index:02}")
 }
 
-/// Creates Deployments with pods and HPAs. The HPAs use cpu, a working metric or a failing metric. Some have a twin on the
-/// same pods, and some have no target. All except the twins have a `behavior` that needs a history.
+/// Creates Deployments with pods and HPAs. The HPAs use cpu, a working metric or a failing metric. Some have a twin on
+/// the same pods, and some have no target. All except the twins have a `behavior` that needs a history.
 fn fill(stage: &Fixture) {
     let mut all = Vec::new();
     for (index, app) in (0..APPS).map(|index| (index, app(index))) {

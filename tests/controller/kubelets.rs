@@ -38,8 +38,8 @@ fn with_kubelets(servers: &PageServers) -> (Config, (SourceFile, Token)) {
     (config, (file, Token(token)))
 }
 
-/// Starts a kubelet that measures every ten seconds. `used` returns the cpu seconds that each pod has used at a time in
-/// seconds.
+/// Starts a kubelet that measures every ten seconds. `used` returns the cpu seconds that each pod has used at a given
+/// second. The kubelet starts at second 1000.
 fn serve(servers: &PageServers, address: &str, pods: usize, used: fn(f64) -> f64) {
     let start = Instant::now();
     servers.serve(address, move |_| {
@@ -59,7 +59,7 @@ fn serve(servers: &PageServers, address: &str, pods: usize, used: fn(f64) -> f64
     });
 }
 
-/// The status after a decision, without times.
+/// The current metrics, the desired count, the replicas of the target, and the conditions without times and reasons.
 fn status(rig: &Harness) -> Value {
     let status = &rig.hpa("web")["status"];
     let conditions = status["conditions"].as_array().unwrap().iter();

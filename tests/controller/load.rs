@@ -1,4 +1,4 @@
-//! Counts that follow a load: of workloads whose pods start and terminate, and of HPAs that sync each second.
+//! Counts that follow a load. The pods of some workloads start and terminate, and some HPAs sync every second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -112,8 +112,8 @@ async fn count_follows_a_periodic_load() {
     stage.create(deployment("web", 2));
     stage.create(hpa("web", &[cpu(70)]));
     let rig = Harness::start(stage);
-    // The load is 500 millicores at the peak and 100 in the valley. The target is 70 per pod with a tolerance
-    // of a tenth.
+    // The load is 500 millicores at the peak and 100 in the valley. The target is 70 millicores per pod, with a
+    // tolerance of a tenth.
     rig.until("the peak has seven", 10.0 * 60.0, |stage| ready(stage, "web") == 7).await;
     let failed = rig.reconciliations("none", "internal");
     rig.until("the valley has two", 20.0 * 60.0, |stage| ready(stage, "web") == 2).await;
@@ -134,7 +134,7 @@ async fn overlapping_hpas_get_a_condition_and_do_not_scale() {
         object["spec"]["scaleTargetRef"]["name"] = json!("web");
         stage.create(object);
     }
-    // As in the reference, the first HPA is synced before the second one has registered its selector.
+    // As with the built-in controller, the first HPA is synced before the second HPA has registered its selector.
     let rig = Harness::start(stage);
     let message = "pods by selector app=web are controlled by more than one HPA (e.g. [shop/one shop/two])";
     rig.until("both HPAs have the condition", 16.0, |stage| {

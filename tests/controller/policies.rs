@@ -9,7 +9,7 @@ use crate::support::{Fixture, Harness};
 
 const ANNOTATION: &str = "concertina.dev/policy";
 
-/// Adds a policy to an HPA.
+/// Returns the HPA with `policy` as its only annotation.
 pub(crate) fn annotated(mut object: Value, policy: &str) -> Value {
     object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
     object

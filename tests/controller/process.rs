@@ -276,7 +276,7 @@ async fn only_one_of_two_replicas_that_start_together_writes() {
     b.end().await;
 }
 
-/// Maximum duration of the block. It is much shorter in a passing test.
+/// Maximum time for which [`Blocks`] blocks the thread. A passing test needs much less time.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Blocks the thread of the process in the first sync, and counts the renewals of the Lease meanwhile.

@@ -197,7 +197,7 @@ async fn events_reduce_the_rate_exactly(fault: InjectedFault) -> bool {
     process.end().await;
     world.stage.external("queue", "80");
     let process = world.start("second");
-    // The next process cannot determine the size of the rescale to 3, but that of the rescale from 3 to 4.
+    // The next process can determine the size of the rescale from 3 to 4, but not that of the rescale to 3.
     let (before, after) = (world.at(295).await, world.at(313).await);
     assert_eq!(world.at(340).await, 8);
     process.end().await;

@@ -11,7 +11,7 @@ use crate::support::{Fixture, Harness};
 const PODS: &str = "/api/v1/pods";
 const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
 
-/// One HPA on a queue and one on cpu, both stable at 8 replicas.
+/// An HPA on a queue and an HPA on cpu, both stable at 8 replicas.
 fn balanced() -> Fixture {
     let stage = Fixture::new();
     stage.external("queue", "80");
@@ -44,8 +44,8 @@ async fn outage_keeps_the_caches_and_syncs_recover_within_a_period() {
         assert_eq!((rig.assembly.controller.hpas.len(), rig.assembly.controller.pods.len()), (2, 8));
     }
     assert!(rig.assembly.pods.is_synced() && rig.assembly.pods.status().error.is_some());
-    // The controller requests scales, statuses, discovery and events at most once per period, each retried up to ten
-    // times, and watches at most every 3.75 s.
+    // The controller requests Scales, statuses, discovery and events at most once per period. It retries each request
+    // up to ten times. At the maximum backoff, each watch is opened at most every 3.75 s.
     let made = rig.cluster.requests().len() - before;
     assert!(made < 1_000, "{made} requests in 5 minutes");
 
@@ -161,7 +161,7 @@ async fn expired_list_restarts_and_shows_nothing_until_it_is_complete() {
     faults.add(FaultRule::new(FaultAction::Status(expired)).verb("list").path_suffix(PODS).after(2).times(1));
     faults.add(FaultRule::new(FaultAction::Delay(Duration::from_secs(1))).verb("list").path_suffix(PODS));
     let rig = Harness::start(stage);
-    // The server serves two pages, refuses the third one, and then serves three pages.
+    // The server serves two pages, refuses the third page, and then serves three pages.
     for _ in 0..10 {
         assert_eq!(rig.assembly.controller.pods.len(), 0);
         rig.pass(0.5).await;

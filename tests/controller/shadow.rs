@@ -130,8 +130,8 @@ async fn dry_run_that_compares_writes_nothing() {
     assert!(writes.is_empty(), "{writes:?}");
 }
 
-/// Compares two controllers under a noisy load, on HPAs with several kinds of `behavior`, at three offsets between their
-/// periods.
+/// Compares two controllers under a noisy load, on HPAs with several kinds of `behavior`, at three offsets between
+/// their periods.
 #[tokio::test(start_paused = true)]
 async fn controllers_with_equal_flags_never_differ() {
     for phase in [0.3, 7.5, 14.8] {
@@ -195,7 +195,7 @@ async fn different_count_is_reported_as_different() {
     let rig = active(stage());
     let shadow = Shadow::start(&rig, quick());
     pass(&rig, 20.0).await;
-    // The status of the active controller shows 7, as if it had other inputs than the dry run.
+    // The status shows 7, as if the active controller had other inputs than the dry run.
     rig.external("queue", "80");
     let mut hpa = rig.hpa("web");
     hpa["status"] = json!({

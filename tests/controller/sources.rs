@@ -255,7 +255,7 @@ async fn token_of_pods_appears_in_no_record() {
         tlsConfig: {insecureSkipVerify: true}, authorization: {credentials: {name: scrape, key: token}}}}]";
     let (config, _file) = config(&servers, "pods: {enabled: true, tls: true, secretNamespaces: [shop]}");
     let stage = stage(pods_metric("waiting", "10"), policy);
-    // Another HPA in the namespace. Its metric needs no Secret.
+    // The metric of another HPA in the namespace needs no Secret.
     stage.target("other", 2);
     let mut other = hpa("other", &[external("queue", "10")]);
     other["metadata"]["annotations"] = json!({});

@@ -1,5 +1,5 @@
-//! Takeover from another controller of the same HPAs. The other controller is a second Concertina that uses the name of the
-//! built-in controller. The tests start and stop it.
+//! Takeover from another controller of the same HPAs. The other controller is a second Concertina that uses the name of
+//! the built-in controller. The tests start and stop it.
 
 use std::time::Duration;
 
@@ -265,7 +265,7 @@ async fn successor_of_a_holding_replica_holds() {
     stage.pass(20.0).await;
     let first = ours(&stage);
     move_for(&stage, 50).await;
-    // After the wait, the last foreign write is too old to count.
+    // After the wait, the last foreign write is too long ago to count.
     stage.pass(120.0).await;
     first.end().await;
     let new = ours(&stage);

@@ -104,7 +104,7 @@ async fn sync_decides_again_when_the_scale_differs_from_the_watch() {
     rig.pass(20.0).await;
     let late = FaultAction::WatchDelay(std::time::Duration::from_mins(1));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
-    // The watch shows 8 for another minute, and the demand of 10 is already the count.
+    // The watch shows 8 for another minute, although the count already equals the demand of 10.
     scale(&rig, "web", 10);
     rig.external("queue", "100");
     assert_eq!(meanwhile(&rig, 14.9).await, (1, 0));

@@ -20,7 +20,7 @@ fn at(rig: &Harness, target: &str, origin: Duration, expected: &[f64]) {
     assert!(equal, "synced at {syncs:.2?}, expected {expected:?}");
 }
 
-/// One HPA under a controller that has run for a while, with the time of its creation.
+/// A controller with one HPA, and the time of the creation of the HPA. The controller started 3.2 s earlier.
 async fn one_hpa() -> (Harness, Duration) {
     let stage = Fixture::new();
     stage.target("web", 2);

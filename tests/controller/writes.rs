@@ -1,5 +1,4 @@
-//! Conflicts of writes, and fields that a status write must not change. A guard prevents decisions that are based on an HPA
-//! older than our last write.
+//! Conflicts of writes, fields that a status write must not change, and the guard against decisions about a stale HPA.
 
 use std::time::Duration;
 
@@ -221,7 +220,7 @@ async fn hpa_is_synced_after_a_restore_before_the_first_bookmark() {
     check_restore(20.0).await;
 }
 
-/// Restores etcd as it was `backup_at` seconds after the start, with the loss of many resourceVersions.
+/// Restores etcd to its state `backup_at` seconds after the start. At least 1000 resourceVersions are lost.
 async fn check_restore(backup_at: f64) {
     let stage = Fixture::new();
     stage.target("web", 2);

@@ -1,5 +1,5 @@
-//! Failovers, restarts, outages of the guard, and several instances or replicas. The tests check which of them writes, and
-//! the state that each of them publishes.
+//! Failovers, restarts, outages of the guard, and several instances or replicas. The tests check which of them writes,
+//! and the state that each of them publishes.
 
 use std::time::Duration;
 
@@ -164,7 +164,8 @@ async fn process_with_the_user_of_the_built_in_loop_does_not_start() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     stage.cluster.faults().remove(rule);
 
-    // The process starts if the API server lacks this review, as Kubernetes before 1.28 does, and if it has another user.
+    // The process starts if the API server lacks this review, as Kubernetes before 1.28 does, and if it has another
+    // user.
     let missing = FaultAction::Status(Status::new(404, "NotFound", "the server could not find the resource"));
     for rule in [FaultRule::new(missing).path_suffix("/selfsubjectreviews"), review("concertina")] {
         let rule = stage.cluster.faults().add(rule);
@@ -256,7 +257,7 @@ async fn hpas_in_scope_with_one_target_are_both_ambiguous() {
         let condition = stage.condition(name, "ScalingActive");
         assert!(condition.contains("AmbiguousSelector") && condition.contains(other), "{condition}");
     }
-    // The guard refuses a write to the target for either HPA, even after one of them leaves the scope.
+    // The guard protects the target while at least one of the two HPAs is in scope.
     assert_eq!(replica.charges().targets(SHOP, "a").len(), 2);
     label(&stage, "twin", None);
     stage.pass(1.0).await;

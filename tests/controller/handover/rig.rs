@@ -248,7 +248,7 @@ fn clients(stage: &Fixture, link: Option<Arc<dyn Link>>, options: &ClientOptions
     Clients::over(connector, options).unwrap()
 }
 
-/// A model of the webhook. It refuses writes about HPAs that are in scope for one replica.
+/// A model of the webhook. It refuses writes about HPAs that are in scope for the replica that answers.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     /// The replica that answers. `None` if the API server reaches no replica.
