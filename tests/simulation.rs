@@ -57,7 +57,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Number of seeds that are tried for each planted bug.
 const SEARCHED: u64 = 1000;
 
-/// Number of ordinary seeds, which favour no bug, that are tried for all planted bugs.
+/// Number of ordinary seeds that are tried for all planted bugs. Ordinary seeds favour no bug.
 const ORDINARY: u64 = 200;
 
 /// Seeds that run if `CONCERTINA_SEEDS` is not set.

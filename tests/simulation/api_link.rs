@@ -1,5 +1,5 @@
-//! The connection between one lifetime of a process and the cluster. It adds latency, injects faults, records requests in
-//! the ledger, and applies the planted bug, if any.
+//! The connection between one lifetime of a process and the cluster. It adds latency, injects faults, records requests
+//! in the ledger, and applies the planted bug, if any.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Link for ApiLink {
 }
 
 impl ApiLink {
-    /// Sends a request from the process. A planted bug intercepts the request here, and makes a correct process act like an
-    /// incorrect one.
+    /// Sends a request from the process. A planted bug intercepts the request here, and makes a correct process act
+    /// like an incorrect one.
     async fn send(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         match self.run.plant {
             None => self.forward(exchange, server).await,
@@ -70,7 +70,7 @@ impl ApiLink {
         }
     }
 
-    /// Stops all HPAs except one.
+    /// Stops the syncs of all HPAs except `hpa`.
     pub(crate) fn stop_others(&self, hpa: Option<usize>) {
         self.bug.lock().stopped_by = vec![hpa];
     }
@@ -84,7 +84,7 @@ impl ApiLink {
         std::mem::replace(&mut self.bug.lock().has_written, true)
     }
 
-    /// Returns the response to the first successful read of a Scale instead of `answer`.
+    /// Replaces a successful `answer` by the first successful answer for the same HPA.
     pub(crate) fn first_scale(&self, hpa: Option<usize>, answer: Answer) -> Answer {
         let Answer::Whole(whole) = answer else { return answer };
         if whole.code != 200 {
@@ -201,7 +201,8 @@ impl ApiLink {
         })
     }
 
-    /// Applies faults to a response. The flag is false if the process can recognise that the response is lost or broken.
+    /// Applies faults to a response. The returned flag is false if the process can recognise that the response is lost
+    /// or broken.
     fn after(&self, subject: Subject, answer: Answer) -> (Answer, bool) {
         use FaultKind as K;
         if self.hit(&[K::CrashAfter], subject).is_some() {
@@ -260,7 +261,8 @@ impl ApiLink {
     }
 }
 
-/// The response to a query of a hostile tenant that does not reach the backend. `None` for all other queries.
+/// Returns the response to the query of a hostile tenant if the query does not reach the backend. `None` for all other
+/// queries.
 async fn answer_tenant(exchange: &Exchange) -> Option<Answer> {
     let metric = exchange.path.rsplit('/').next().filter(|_| tenants::owns(&exchange.path))?;
     match tenants::response(metric)? {

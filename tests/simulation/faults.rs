@@ -25,7 +25,7 @@ pub(crate) const RESTORE_UNNOTICED: Duration = SILENCE.saturating_mul(2);
 #[derive(Debug, Default)]
 pub(crate) struct ActiveFaults {
     active: Vec<Active>,
-    /// Number of hits by fault, which has its number in the plan.
+    /// Number of hits of each fault, by the number of the fault in the plan.
     pub(crate) hits: BTreeMap<usize, u64>,
 }
 
@@ -91,8 +91,8 @@ fn hangs(kind: FaultKind, amount: u64) -> bool {
 }
 
 impl Fault {
-    /// Time by which the effect of the fault outlasts the fault. A process notices a hanging watch after 90 s of silence.
-    /// It notices after two silent watches that a restore of etcd has lost the version of its watch.
+    /// Time by which the effect of the fault outlasts the fault. A process notices a hanging watch after 90 s of
+    /// silence. It notices after two silent watches that a restore of etcd has lost the version of its watch.
     pub(crate) fn aftermath(&self) -> Duration {
         if self.loses_versions() {
             RESTORE_UNNOTICED
@@ -218,8 +218,8 @@ fn with_shifted_clock(answer: &Bytes) -> Bytes {
     bytes.into()
 }
 
-/// Number of resource versions that writes of other types use per second, if a restore loses versions. Processes have then
-/// observed versions that the restored cluster does not reach again. Otherwise, a silent watch would resume once the
+/// Number of resource versions that writes of other types use per second, if a restore of the plan loses versions. The
+/// restored cluster then does not reach the lost versions again. Otherwise, a silent watch would resume once the
 /// cluster reaches its version, and would miss the events in between. No client can notice such a loss.
 const BUSY: u64 = 100_000;
 /// Number of versions by which a restore exceeds the last version, if it raises versions.
@@ -261,7 +261,7 @@ pub(crate) fn back_up(run: &Run) {
     }
 }
 
-/// Restores a backup that is at most about a minute old.
+/// Restores the backup from 5 to 65 seconds ago, as `amount` determines, or the first backup.
 pub(crate) fn restore(run: &Run, amount: u64) {
     let (now, age) = (run.now(), Duration::from_secs(5 + amount % 60));
     let mut backups = run.backups.lock();

@@ -24,7 +24,8 @@ const CALM: Duration = Duration::from_mins(2);
 /// Time for which a tenant remains after all other faults: a minute in which syncs may still be late, and two periods.
 const TENANT: Duration = Duration::from_secs(60 + 30);
 
-/// Generates the plan of a seed. With a planted bug, the scene and the faults are chosen so that they can expose the bug.
+/// Generates the plan of a seed. With a planted bug, the scene and the faults are chosen so that they can expose the
+/// bug.
 pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let mut scene = scene(seed);
     let mut favoured: &[_] = &[];
@@ -292,8 +293,8 @@ fn limit_lost_versions(faults: &mut [Fault]) {
     }
 }
 
-/// Restarts of every process, in some seeds, at times when no other fault affects handovers. The ideal history then judges
-/// the handovers.
+/// Restarts of every process, in some seeds, at times when no other fault affects handovers. The ideal history then
+/// judges the handovers.
 fn unimpaired_restarts(scene: &InitialState, seed: u64, faults: &[Fault]) -> Vec<Fault> {
     if scene.processes == 1 || !Rng::for_purpose(seed, 8).percent(30) {
         return Vec::new();

@@ -171,8 +171,8 @@ impl IdealHistories {
     }
 }
 
-/// Whether the number of counted pods equals the replicas of the Scale, or no pods exist. Otherwise, more load can lower
-/// the count: the rules multiply by the counted pods, but within the tolerance they keep the count of the Scale.
+/// Whether the number of counted pods equals the replicas of the Scale, or no pods exist. Otherwise, more load can
+/// lower the count: the rules multiply by the counted pods, but within the tolerance they keep the count of the Scale.
 fn counts_all_replicas(pods: &[Arc<Pod>], decision: &Decision) -> bool {
     let counted =
         pods.iter().filter(|pod| !pod.terminating && !matches!(pod.phase, Phase::Succeeded | Phase::Failed));

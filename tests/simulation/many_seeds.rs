@@ -1,5 +1,5 @@
-//! Random numbers from seeds, runs of many seeds on all cores, and planted bugs. The tests of the simulation, the handover
-//! and the scaling policies use this module.
+//! Random numbers from seeds, runs of many seeds on all cores, and planted bugs. The tests of the simulation, the
+//! handover and the scaling policies use this module.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -147,8 +147,8 @@ fn mix(mut z: u64) -> u64 {
 
 pub(crate) use bugs;
 
-/// Changes the objects in a response to a list or a watch request. `change` receives the type of a watch event, or `LIST`
-/// for an item of a list. It returns whether the watch event is delivered.
+/// Changes the objects in a response to a list or a watch request. `change` receives the type of a watch event, or
+/// `LIST` for an item of a list. It returns whether the watch event is delivered.
 pub(crate) fn change_objects(
     answer: Answer,
     change: impl Fn(&str, &mut Value) -> bool + Send + 'static,

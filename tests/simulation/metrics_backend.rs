@@ -25,7 +25,7 @@ pub(crate) struct MetricValues {
 #[derive(Debug, Default)]
 struct State {
     loads: BTreeMap<(usize, usize), Load>,
-    /// Running pods by HPA, each list with the cluster's resource version at its reading.
+    /// Running pods of each HPA, with the resource version of the cluster at which they were read.
     pods: BTreeMap<usize, (u64, Vec<Pod>)>,
 }
 
@@ -70,8 +70,8 @@ impl State {
         let metric = if metric >= DIFFERENT && metric.is_multiple_of(2) { 0 } else { metric };
         Some(match self.loads.get(&(hpa, metric))? {
             Load::Demand(tenths) => {
-                // The value is rounded down, because the rules round up. Without a tolerance, a value that is slightly too
-                // large would yield one pod more.
+                // The value is rounded down, because the rules round up. Without a tolerance, a value that is slightly
+                // too large would yield one pod more.
                 let millis = tenths * each / 10 / u64::try_from(shared_by.max(1)).unwrap();
                 format!("{millis}m")
             }
@@ -117,7 +117,7 @@ impl State {
     }
 }
 
-/// Parses `m3-0` into the numbers of the HPA and the metric.
+/// Parses a name such as `m3-0` into the numbers of the HPA and the metric.
 fn parse_metric(name: &str) -> Option<(usize, usize)> {
     let (hpa, metric) = name.strip_prefix('m')?.split_once('-')?;
     Some((hpa.parse().ok()?, metric.parse().ok()?))
@@ -208,7 +208,7 @@ impl LoadFactor {
         Quantity::from_nanos(nanos, quantity.format())
     }
 
-    /// The responses with every value grown.
+    /// Returns the responses, with the load factor applied to every value.
     pub(crate) fn grow_answers<'a>(self, answers: &Answers<'a>) -> Answers<'a> {
         let metrics = answers.metrics.iter().map(|answer| {
             answer

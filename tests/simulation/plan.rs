@@ -19,9 +19,10 @@ pub(crate) struct Plan {
     /// Actions of users, sorted by time.
     pub(crate) actions: Vec<TimedAction>,
     pub(crate) faults: Vec<Fault>,
-    /// Actions that lead to a final state independent of the path to it. No run omits them.
+    /// Actions that lead to a final state that is independent of the other actions and of the faults. No run omits
+    /// them.
     pub(crate) closing: Vec<TimedAction>,
-    /// Time after which no action and no fault occurs.
+    /// Start of the closing actions. Only closing actions and hostile tenants are active after this time.
     pub(crate) quiet: Duration,
     /// Earliest time at which the final state is compared.
     pub(crate) end: Duration,
@@ -45,7 +46,7 @@ impl Plan {
     }
 }
 
-/// The initial state.
+/// The initial state of the cluster, and the settings of the processes.
 #[derive(Debug, Clone)]
 pub(crate) struct InitialState {
     pub(crate) processes: usize,
@@ -94,7 +95,7 @@ pub(crate) enum MetricKind {
     External,
 }
 
-/// An action of a user at a time.
+/// An action of a user, with its time and its HPA.
 #[derive(Debug, Clone)]
 pub(crate) struct TimedAction {
     pub(crate) at: Duration,
@@ -120,7 +121,7 @@ pub(crate) enum Action {
     },
     /// Restores the initial spec.
     Restore,
-    /// Stores an HPA that no API server would accept, without validation.
+    /// Stores, without validation, an HPA that no API server would accept.
     InvalidSpec(InvalidSpec),
     /// `kubectl scale`.
     Manual {
@@ -163,7 +164,7 @@ pub(crate) struct Fault {
     pub(crate) hpa: Option<usize>,
     /// Maximum number of hits.
     pub(crate) times: u64,
-    /// The affected class of requests, if the fault has a choice.
+    /// The affected class of requests, for kinds of faults that affect a single class.
     pub(crate) class: Class,
     /// Parameter of the fault, in the unit of its kind.
     pub(crate) amount: u64,
@@ -171,7 +172,6 @@ pub(crate) struct Fault {
 
 macro_rules! fault_kinds {
     ($($name:ident: $text:literal,)*) => {
-        /// The kind of a fault.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum FaultKind { $($name,)* }
 
@@ -236,7 +236,6 @@ impl FaultKind {
         matches!(self, Self::LeaseDeleted | Self::LeaseStolen | Self::PeerDown | Self::PeerSlow)
     }
 
-    /// Whether the fault affects list requests.
     pub(crate) fn affects_lists(self) -> bool {
         matches!(self, Self::ListGone | Self::ListCut)
     }

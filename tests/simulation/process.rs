@@ -114,7 +114,7 @@ impl Process {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// Schedules the next lifetime after `pause` if the current one has ended.
+    /// Schedules the next lifetime after `pause` if the current lifetime has ended.
     pub(crate) async fn poll_exit(&mut self, run: &Run, pause: Duration) {
         let Some(running) = self.running.take_if(|running| running.is_finished()) else { return };
         let ended = running.await;
@@ -207,7 +207,7 @@ pub(crate) struct OwnClock {
 #[derive(Debug, Clone, Copy)]
 struct Error {
     ahead: SignedDuration,
-    /// Rate by which the clock is too fast since `since`, in parts per million.
+    /// Rate at which the clock has gained time since `since`, in parts per million.
     drift: i64,
     since: Timestamp,
 }

@@ -10,7 +10,7 @@ use crate::metrics_backend::hpa_of_selector;
 use crate::plan::{Class, InitialState};
 use crate::tenants;
 
-/// One request as its process sent it.
+/// A request as its process sent it, with its response.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) sent: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     pub(crate) applied: Option<Duration>,
     /// Status code from the cluster, or from an injected fault.
     pub(crate) code: Option<u16>,
-    /// Whether the response was complete and unchanged.
+    /// Whether the response appears intact to its process.
     pub(crate) intact: bool,
     /// `metadata.resourceVersion` of the returned object.
     pub(crate) shown: String,
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subject {
     pub(crate) class: Class,
-    /// The HPA, unless it belongs to a hostile tenant.
+    /// The HPA. `None` for requests of a hostile tenant, and for requests that concern no single HPA.
     pub(crate) hpa: Option<usize>,
     pub(crate) is_tenant: bool,
 }

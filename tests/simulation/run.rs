@@ -166,7 +166,7 @@ impl Run {
         }
     }
 
-    /// Marks handovers as impaired until `until` and for a while after it.
+    /// Marks handovers as impaired until `until`, and for [`COPIED`] afterwards.
     pub(crate) fn impair_handover_until(&self, until: Duration) {
         let mut impaired = self.handover_impaired_until.lock();
         *impaired = (*impaired).max(until + COPIED);
@@ -226,7 +226,7 @@ impl Run {
         let is_next = || ends.iter().all(|other| other.at <= end.at);
         is_unimpaired
             && ((has_standby && (end.in_order || (status_published() && !is_recent())))
-                // The checkpoint may lack a rescale of the last second.
+                // The checkpoint may lack a rescale of the last seconds.
                 || (is_checkpointed && is_next() && !is_recent()))
     }
 

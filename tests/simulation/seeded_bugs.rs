@@ -19,17 +19,17 @@ use crate::request_log::Subject;
 bugs! { SeededBug:
     /// A rescale without a response is sent again over any newer state.
     BlindRetry: "blind-retry",
-    /// A write is delayed and sent after the process has lost the right to write.
+    /// A write is delayed by 13 s, and may be sent after the process has lost the right to write.
     LateWrite: "late-write",
-    /// A large count overflows.
+    /// A count above 6 overflows.
     OverflowWraps: "overflow-wraps",
     /// A metric that failed is treated as zero.
     ErrorsAreZero: "errors-are-zero",
-    /// Policies do not limit the written counts.
+    /// Policies do not limit scale-ups.
     RatesIgnored: "rates-ignored",
     /// The deletion of an HPA is not reported.
     DeletedGoesOn: "deleted-goes-on",
-    /// The first HPA with failing metrics stops all others.
+    /// An HPA with failing metrics stops the syncs of all other HPAs.
     OneStopsAll: "one-stops-all",
     /// A status is written despite a conflict.
     StatusOverConflict: "status-over-conflict",
@@ -45,11 +45,11 @@ bugs! { SeededBug:
     ToleranceOff: "tolerance-off",
     /// A cached Scale is written over newer changes.
     StaleScale: "stale-scale",
-    /// A replica reads the leader's time in a response with histories as an hour later.
+    /// In a response with histories, a replica misreads the time of the leader by an hour.
     ClockMisread: "clock-misread",
     /// The next leader receives no history.
     HistoryLost: "history-lost",
-    /// A truncated metrics response is treated as complete.
+    /// A truncated metrics response is treated as a complete response without load.
     HalfIsWhole: "half-is-whole",
     /// The checkpoint is not written.
     CheckpointUnwritten: "checkpoint-unwritten",

@@ -98,8 +98,8 @@ impl Tally {
     }
 }
 
-/// Hash over the requests of a seed, their times and their responses. `CONCERTINA_DIGESTS` prints the hash, and its
-/// value `full` also the requests.
+/// Hash over the requests of a seed, their times and their responses. If `CONCERTINA_DIGESTS` is set, the hash is
+/// printed. With the value `full`, the requests are printed as well.
 fn digest(seed: u64, trial: &SeedResult) -> u64 {
     let log = trial.outcome.run.log();
     let words = log.iter().flat_map(|line| line.as_bytes().chunks(8));
@@ -203,7 +203,7 @@ fn failure_report(plan: &Plan, kept: &Selection, trial: &SeedResult, plant: Opti
     text
 }
 
-/// The result of a check.
+/// The result of a run and of its comparison with the run without faults.
 #[derive(Debug)]
 pub(crate) struct SeedResult {
     pub(crate) outcome: Outcome,
@@ -245,7 +245,7 @@ pub(crate) fn attempt_beside(
     SeedResult { outcome, violation, simulated, syncs }
 }
 
-/// One in this many seeds runs its actions again without faults.
+/// Interval between the seeds that run their actions again without faults.
 const REPEATED: u64 = 4;
 
 /// Runs the plan without faults. The final state does not depend on the path to it, so most seeds omit the actions, and

@@ -1,5 +1,5 @@
-//! Hostile tenants, whose HPAs in a separate namespace must not affect the HPAs of other namespaces, and another HPA
-//! controller, which writes statuses as kube-controller-manager does.
+//! Hostile tenants, and another HPA controller. The HPAs of the tenants are in a separate namespace, and must not
+//! affect the HPAs of other namespaces. The other controller writes statuses as kube-controller-manager does.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub(crate) fn start(cluster: &Cluster, number: usize, fault: &Fault) {
     }
 }
 
-/// An HPA of a tenant with a number of metrics.
+/// An HPA of a tenant with `metrics` metrics and at least `least` replicas.
 fn object(kind: FaultKind, name: &str, metrics: usize, least: usize) -> Value {
     let metrics: Vec<_> = (0..metrics).map(|metric| metric_spec(kind, name, metric)).collect();
     json!({
@@ -74,7 +74,7 @@ pub(crate) fn edit(cluster: &Cluster, number: usize, fault: &Fault, second: u64)
     let least = if second.is_multiple_of(2) { 1 } else { 5 };
     for hpa in 0..hpas {
         let edited = cluster.update(object(fault.kind, &name(number, hpa), metrics, least));
-        // A restore of etcd removes HPAs, and brings them back after the tenant was removed.
+        // A restore of etcd may have removed the HPA.
         edited.or_else(|status| if status.code == 404 { Ok(()) } else { Err(status) }).unwrap();
     }
 }

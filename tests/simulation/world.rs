@@ -456,7 +456,7 @@ impl InvalidSpec {
     }
 }
 
-/// The state of the cluster without times.
+/// The replicas and the status of each HPA, without times.
 fn final_state(run: &Run) -> BTreeMap<usize, Value> {
     (0..run.plan.scene.hpas.len())
         .map(|number| {
@@ -470,8 +470,8 @@ fn final_state(run: &Run) -> BTreeMap<usize, Value> {
                 fields.remove("observedGeneration");
             }
             if let Some(conditions) = status["conditions"].as_array_mut() {
-                // Only a rescale writes the condition, and a concurrent change of the HPA may prevent the
-                // write. The condition is compared only at 0 replicas.
+                // Only a rescale writes `ScaledToZero`, and a concurrent change of the HPA may prevent the write. The
+                // condition is compared only at 0 replicas.
                 conditions.retain(|condition| {
                     condition["type"] != "ScaledToZero"
                         || (condition["status"] == "True" && replicas == Some(0))

@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(15);
 const MAX_LATENESS: Duration = Duration::from_secs(4);
 /// Time after a fault, a start or a failover in which syncs may be late.
 const AFTERMATH: Duration = Duration::from_mins(1);
-/// Time after the end of a leader in which the next leader syncs every HPA.
+/// After a leader has stopped, the next leader syncs every HPA within this time.
 const HANDOVER: Duration = AFTERMATH;
 /// Maximum time between a decision and its write while requests are slow.
 const SLOW_WRITE: Duration = Duration::from_secs(30);
@@ -64,7 +64,7 @@ pub(crate) struct Invariants {
     watches_break_until: Duration,
     /// Time until which watches may continue from a version that a restore of etcd has lost.
     restore_unnoticed_until: Duration,
-    /// Time until which writes may follow from old decisions and stale views, since requests are slow.
+    /// Time until which writes may follow from earlier decisions and stale views, because requests are slow.
     decisions_late_until: Duration,
     /// Time until which rates are not checked, because two processes may lead or clocks are wrong.
     rates_doubtful_until: Duration,
@@ -74,11 +74,11 @@ pub(crate) struct Invariants {
     disturbed_until: Duration,
     /// Time until which a period may contain repetitions of throttled requests.
     throttled_until: Duration,
-    /// Time after which no fault occurs.
+    /// Time after which no fault occurs except hostile tenants.
     quiet: Duration,
     /// Time until which delayed watch events arrive, including the first event of a watch.
     late_events_until: Duration,
-    /// Time at which a process last stopped.
+    /// Time of the last crash or orderly shutdown of a process.
     ended: Option<Duration>,
     /// Time of the last rescale of any target.
     pub(crate) rescaled: Duration,
@@ -128,7 +128,7 @@ impl Invariants {
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
     }
 
-    /// Records the end of a process, by a crash or an orderly shutdown.
+    /// Records a crash or an orderly shutdown of a process.
     pub(crate) fn ended(&mut self, now: Duration) {
         self.hpas.iter_mut().for_each(HpaState::process_ended);
         self.ended = Some(now);
@@ -144,12 +144,12 @@ impl Invariants {
         }
     }
 
-    /// Records that a user changes an HPA or its target.
+    /// Records a foreign change of an HPA or its target.
     pub(crate) fn foreign_change(&mut self, hpa: usize, now: Duration) {
         self.hpas[hpa].last_foreign_change = Some(now);
     }
 
-    /// Time of the last foreign change.
+    /// Time of the last foreign change of an HPA or its target.
     pub(crate) fn last_foreign_change(&self, hpa: usize) -> Option<Duration> {
         self.hpas[hpa].last_foreign_change
     }
@@ -186,7 +186,7 @@ impl Invariants {
             }
             K::ClockJump => {
                 self.clocks_differ = true;
-                // After a restart, a process compares times that it has read from a status with a wrong clock.
+                // A restarted process compares the times in a status with its own clock, which is wrong.
                 if self.ended.is_some_and(|ended| now < ended + HANDOVER) {
                     late(&mut self.rates_doubtful_until, LONGEST_PERIOD);
                 }
@@ -225,8 +225,8 @@ impl Invariants {
         }
     }
 
-    /// Time at which the effect of a fault ends. A watch that breaks while a restore of etcd is unnoticed restarts the two
-    /// silences that cause a list.
+    /// Time at which the effect of a fault ends. A watch that breaks while a restore of etcd is unnoticed restarts the
+    /// two silences that cause a list.
     fn end_of_effect(&mut self, fault: &Fault, now: Duration) -> Duration {
         let until = fault.until.max(now);
         if fault.delays_views() {
@@ -354,7 +354,7 @@ impl Invariants {
         Some(("replicas are within bounds", format!("{entry}; the bounds are {recent:?}")))
     }
 
-    /// Invariant 3: no scale-down, except to a bound, unless every metric was read with a 200 since the previous sync.
+    /// Invariant 3: a scale-down requires a recent 200 response for every metric. A return to a bound is exempt.
     fn no_scale_down_while_a_metric_is_missing(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before.filter(|from| to < *from)?;
@@ -375,7 +375,8 @@ impl Invariants {
         ))
     }
 
-    /// Invariant 4: the rescales that the cluster applied exceed no rate policy over any period, for all writers together.
+    /// Invariant 4: the rescales that the cluster applied exceed no rate policy over any period, for all writers
+    /// together.
     fn rate_policies_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before?;
@@ -424,7 +425,7 @@ impl Invariants {
         }
     }
 
-    /// Invariant 5: only the process that wrote the Lease last writes.
+    /// Invariant 5: only the process with the latest write of the Lease writes Scales, statuses and events.
     fn only_the_lease_writer_writes(&self, entry: &Entry) -> Finding {
         let writer = self.lease_writer.filter(|writer| *writer != (entry.process, entry.life))?;
         let is_doubtful = !entry.writes() || entry.sent < self.leaders_doubtful_until;
@@ -446,7 +447,8 @@ impl Invariants {
         })
     }
 
-    /// Invariant 1: no count outside of int32 is sent, unless it is a bound of the HPA. No API server accepts such a bound.
+    /// Invariant 1: no count outside of int32 is sent, unless it is a bound of the HPA. No API server accepts such a
+    /// bound.
     fn replicas_fit_int32(&self, entry: &Entry) -> Finding {
         let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut)?;
         let is_bound = |rules: &Rules| replicas == rules.min || replicas == rules.max;
@@ -534,8 +536,8 @@ impl Invariants {
         })
     }
 
-    /// Whether nothing has changed for a while: no fault, no user action, no rescale. A checkpoint is written
-    /// at any time.
+    /// Whether nothing has changed for a while: no fault, no user action, no rescale. Always false with a checkpoint,
+    /// because a checkpoint may be written at any time.
     fn is_calm(&self, now: Duration) -> bool {
         let disturbed = self.hpas.iter().map(|hpa| hpa.disturbed_until).max().unwrap_or_default();
         now > self.quiet + AFTERMATH

@@ -1,4 +1,4 @@
-//! The limits of an HPA, read from the stored object, and the rate policies by their definition.
+//! The limits of an HPA, read from the stored object, and an independent computation of the limits of rate policies.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -40,7 +40,7 @@ struct Policy {
 pub(crate) struct Rescale {
     pub(crate) at: Duration,
     pub(crate) change: i64,
-    /// Whether the rescale was older than all policy periods at a later rescale, which may have dropped it.
+    /// Whether the controller may have dropped the rescale from its history.
     pub(crate) may_be_forgotten: bool,
 }
 
@@ -137,9 +137,9 @@ impl RateRules {
 }
 
 impl Policy {
-    /// The limit by the policy's definition, counted from the replicas at the start of its period. If it is
-    /// uncertain whether a rescale still counted at the decision, the more permissive reading applies. The
-    /// more permissive start is not always the larger or the smaller one: 200 % down from a negative start is an increase.
+    /// The limit by the policy's definition, counted from the replicas at the start of its period. If it is uncertain
+    /// whether a rescale still counted at the decision, the more permissive reading applies. Neither the larger nor the
+    /// smaller start is always more permissive: 200 % down from a negative start is an increase.
     fn limit(&self, up: bool, from: i64, rescales: &[Rescale], when: &Range<Duration>) -> i64 {
         let counts = |rescale: &&Rescale, is_sure: bool| {
             let ends = rescale.at + self.period;

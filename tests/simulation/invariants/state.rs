@@ -1,4 +1,4 @@
-//! The judge's view of an HPA and its target, and of one lifetime of a process.
+//! The observed state of an HPA and its target, and of one lifetime of a process.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -92,16 +92,16 @@ impl HpaState {
         self.now().map_or(0, |rules| rules.queries + 2)
     }
 
-    /// Handles the end of a process. Without a written status, the next process has no trace of earlier
-    /// rescales.
+    /// Handles a crash or an orderly shutdown of a process. Without a written status, the next process has no trace of
+    /// earlier rescales.
     pub(super) fn process_ended(&mut self) {
         if !self.has_status {
             self.rescales.iter_mut().for_each(|rescale| rescale.may_be_forgotten = true);
         }
     }
 
-    /// Records a rescale. The process may have decided on a stale view, and the history lacks a rescale that was decided
-    /// on a view without `behavior`.
+    /// Records a rescale. The process may have decided on a stale view, and the history lacks a rescale that was
+    /// decided on a view without `behavior`.
     pub(super) fn rescaled(&mut self, from: i64, to: i64, now: Duration, longest_lag: Duration) {
         let views = self.since(now.saturating_sub(longest_lag));
         for rules in &views {
@@ -134,7 +134,7 @@ pub(super) struct ProcessState {
     pub(super) versions: BTreeSet<String>,
     /// Last read of each HPA's Scale, by HPA.
     pub(super) scales: Vec<ScaleRead>,
-    /// Times of the process's recent requests, for other HPAs and for those of hostile tenants.
+    /// Times of the process's recent requests. The second queue is for requests for hostile tenants.
     recent: [VecDeque<Duration>; 2],
 }
 
@@ -148,7 +148,7 @@ pub(super) struct ScaleRead {
     conflicted: bool,
     /// Whether the Scale was read again after a conflict.
     pub(super) again: bool,
-    /// Time of the last request since the last sync, and whether the request was answered, by query.
+    /// For each query, the time of the last request, and whether a 200 response arrived that appears intact.
     metrics: BTreeMap<String, (Duration, bool)>,
 }
 
@@ -177,7 +177,8 @@ impl ProcessState {
         }
     }
 
-    /// Number of requests within the `period` that ends with `entry`. Requests for hostile tenants are counted separately.
+    /// Number of requests within the `period` that ends with `entry`. Requests for hostile tenants are counted
+    /// separately.
     pub(super) fn in_a_period(&mut self, entry: &Entry, period: Duration) -> usize {
         let recent = &mut self.recent[usize::from(entry.is_tenant)];
         recent.push_back(entry.sent);

@@ -18,8 +18,9 @@
 //!   recommendation may decide on the same count.
 //! - the texts of `SuccessfulRescale` if only the last count is compared
 //!
-//! Rules for the written counts hold under every fault: no policy is exceeded over any of its periods, and no count is
-//! written twice. Separate code checks these rules on the API server's side, independent of the controller's history.
+//! Rules for the written counts hold under every fault: no write repeats the current count, leaves the bounds of the
+//! HPA or exceeds a policy. Separate code checks these rules on the API server's side, independent of the controller's
+//! history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

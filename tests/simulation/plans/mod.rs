@@ -28,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(65);
 const LATE: Duration = Duration::from_secs(1);
 /// Delay of an event that arrives after the next sync.
 const VERY_LATE: Duration = Duration::from_secs(20);
-/// By default, one in this many plans runs.
+/// The default `N` of `every/N`.
 const EVERY: usize = if cfg!(debug_assertions) { 150 } else { 1 };
 /// Maximum number of divergences that are printed in full. Only the first line of each other divergence is printed.
 const FULL_REPORTS: usize = 12;
@@ -165,7 +165,7 @@ fn scenario_ends_the_same_after_a_crash_or_a_lost_or_late_event() {
         println!("{}\n", divergence.lines().take(length).collect::<Vec<_>>().join("\n"));
     }
     let kinds: Vec<String> = tried.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    // Written directly, since the test runner hides the output of passing tests.
+    // The summary is written directly, because the test runner hides the output of passing tests.
     let summary = format!(
         "plans: {} scenarios, {} of {number} plans ({}), {} divergences, {paused} of the reference (stays paused), {:.1} s\n",
         bases.len(),

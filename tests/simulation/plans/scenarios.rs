@@ -27,12 +27,12 @@ pub(super) fn scenario(
     }
 }
 
-/// Changes `seconds` after the previous step, or later if a fault takes longer to heal.
+/// A step `seconds` after the previous step, or later if the controller has not yet recovered from a fault.
 pub(super) fn after(seconds: u64, changes: impl Into<Vec<Change>>) -> Step {
     Step { after: seconds, abrupt: false, changes: changes.into() }
 }
 
-/// Changes exactly `seconds` after the previous step.
+/// A step exactly `seconds` after the previous step.
 pub(super) fn abruptly(seconds: u64, changes: impl Into<Vec<Change>>) -> Step {
     Step { after: seconds, abrupt: true, changes: changes.into() }
 }

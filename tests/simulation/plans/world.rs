@@ -1,5 +1,5 @@
-//! A scenario as data, and its cluster. Pods follow their target at once, and metrics depend only on the step and the pods.
-//! The result of a controller is therefore independent of the exact time of a sync.
+//! A scenario as data, and its cluster. Pods follow their target at once, and metrics depend only on the step and the
+//! pods. The result of a controller is therefore independent of the exact time of a sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Scenario {
     /// Changes before the controller starts.
     pub(crate) initial: Vec<Change>,
     pub(crate) steps: Vec<Step>,
-    /// Seconds after the last step.
+    /// Duration of the run after the last step, in seconds.
     pub(crate) rest: u64,
     pub(crate) counts: Counts,
 }
@@ -70,7 +70,7 @@ pub(crate) enum Change {
     Hpa(Value),
     /// A merge patch of an HPA.
     Edit(&'static str, Value),
-    /// A merge patch that bypasses validation, as an older API server might have accepted it.
+    /// A merge patch that bypasses validation. An older API server might have accepted it.
     Force(&'static str, Value),
     /// An HPA is deleted.
     Delete(&'static str),
