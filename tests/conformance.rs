@@ -1,5 +1,5 @@
-//! Replays every recorded decision of the reference, kube-controller-manager, through the whole controller in virtual time,
-//! with watches, HTTP and events against the embedded cluster. Then checks the recorded tables of text formats and of
+//! Replays every recorded decision of the reference, kube-controller-manager, through the whole controller in virtual
+//! time. Watches, HTTP and events use the embedded cluster. Then checks the recorded tables of text formats and of
 //! event correlation.
 //!
 //! `CONCERTINA_CONFORMANCE=folder` replays the recordings of another folder and its subfolders. The test
@@ -63,7 +63,7 @@ fn whole_controller_reproduces_every_recorded_decision() {
     for difference in differences.iter().take(PRINTED) {
         println!("{difference}\n");
     }
-    // Written directly, since the test runner hides the output of passing tests.
+    // The summary is written directly, because the test runner hides the output of passing tests.
     let summary = format!(
         "conformance: {scenarios} scenarios, {syncs} syncs, {watched} of them also with watched targets, {rows} table \
          rows, {} differences\n",

@@ -97,13 +97,13 @@ fn burst_reproduces_every_recorded_decision() {
         }
     }
 
-    // Written directly, since the test runner hides the output of passing tests.
+    // The summary is written directly, because the test runner hides the output of passing tests.
     let summary = format!("burst: {scenarios} scenarios, {ticks} decisions, {differences} differences\n");
     std::io::stdout().write_all(summary.as_bytes()).unwrap();
     assert!(differences == 0, "{differences} scenarios differ, the first {PRINTED} above");
 }
 
-/// Returns the first difference of a scenario.
+/// Returns the first difference of a scenario, if any.
 fn replay(scenario: &Scenario) -> Option<String> {
     let settings = Settings::from(&scenario.spec);
     let mut autoscaler = Autoscaler::new(settings, scenario.initial_ready, START).expect("recorded settings");

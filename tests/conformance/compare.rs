@@ -56,8 +56,8 @@ fn list(value: &Value) -> Value {
     if value.is_null() { json!([]) } else { value.clone() }
 }
 
-/// Removes the parts of events that may differ. If a text names a random pod, chance decides whether the reference writes
-/// the status, and thus whether the write fails.
+/// Removes the parts of events that may differ. If a text names a random pod, chance decides whether the reference
+/// writes the status, and thus whether the write fails.
 fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
     let events = events.as_array().unwrap().iter();
     let kept = events.filter(|event| !(is_random && event["reason"] == "FailedUpdateStatus"));
@@ -72,7 +72,7 @@ fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
     compared.collect()
 }
 
-/// Fields that the reference omits when they are 0. It writes all other fields with the value 0.
+/// Fields that the reference omits when they are 0. The reference writes all other fields even if they are 0.
 const OMITTED_ZEROS: [&str; 2] = ["desiredReplicas", "currentReplicas"];
 
 /// Removes values that JSON may omit: nulls, empty lists, and [`OMITTED_ZEROS`] that are 0.
@@ -108,8 +108,8 @@ fn matches(expected: &Value, got: &Value) -> bool {
     }
 }
 
-/// Compares a field. If the verb or the count of an event varies between runs of the reference, the recording has an empty
-/// verb or the count 0.
+/// Compares a field. If the verb or the count of an event varies between runs of the reference, the recording has an
+/// empty verb or the count 0.
 fn field(name: &str, expected: &Value, got: &Value) -> bool {
     match name {
         "verb" if expected == "" => true,
@@ -118,7 +118,8 @@ fn field(name: &str, expected: &Value, got: &Value) -> bool {
     }
 }
 
-/// Compares a text. In `expected`, ` Pod *` matches any pod. A text of only `*` replaces a quantity and matches any text.
+/// Compares a text. In `expected`, ` Pod *` matches any pod. A text of only `*` replaces a quantity and matches any
+/// text.
 fn text_matches(expected: &str, got: &str) -> bool {
     if expected == "*" {
         return true;

@@ -1,8 +1,8 @@
 //! Replays one recording through the whole controller in virtual time.
 //!
-//! The recording contains the times of the syncs, so the test starts each sync itself, without the queue. Everything else
-//! runs as in a cluster. Objects and metrics are changed shortly before a sync, so that the watches have delivered them by
-//! the time of the sync.
+//! The recording contains the times of the syncs, so the test starts each sync itself, without the queue. Everything
+//! else runs as in a cluster. Objects and metrics are changed shortly before a sync, so that the watches have delivered
+//! them by the time of the sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
