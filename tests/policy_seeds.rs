@@ -1,5 +1,5 @@
-//! Random schedules create, edit and delete scaling policies in virtual time, while leaders die. The policies expire and
-//! contradict each other. A model of the rules judges every write and every quiet time.
+//! Random schedules create, edit and delete scaling policies in virtual time, while leaders die. The policies expire
+//! and contradict each other. A model of the rules judges every write and every quiet time.
 
 #![allow(
     clippy::unwrap_used,
@@ -161,7 +161,7 @@ impl Tally {
 }
 
 const MINUTE: i64 = 60_000;
-/// Starts of runs with time zones whose clocks change 20 minutes later, and one without a change.
+/// Starts of runs, each with a time zone. The first three time zones change their clocks 20 minutes after the start.
 const STARTS: [(&str, &str); 4] = [
     ("2030-03-31T00:40:00Z", "Europe/Berlin"),
     ("2030-10-27T00:40:00Z", "Europe/Berlin"),

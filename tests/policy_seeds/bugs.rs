@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::many_seeds::{bugs, change_objects};
 
 bugs! { PlantedBug:
-    /// A process that starts later, such as after a failover, does not end a mode at its `until`.
+    /// A process other than the first does not end a mode at its `until`.
     UntilMissedAtFailover: "until-missed-at-failover",
     /// The maximum of the HPA does not bound the floor of a schedule.
     FloorAboveMaximum: "floor-above-maximum",
@@ -41,7 +41,7 @@ bugs! { PlantedBug:
     PendingPodsIgnored: "pending-pods-ignored",
     /// A target scales down when all metrics drop to 0 at once.
     ZeroMetricsIgnored: "zero-metrics-ignored",
-    /// The guard for pending pods also sets the count.
+    /// The guard for pending pods also sets a minimum of 8 replicas.
     GuardScales: "guard-scales",
     /// The policy of a tenant uses a mode that the platform does not allow.
     ModeAllowed: "mode-allowed",

@@ -13,8 +13,8 @@ const FAILOVER: i64 = 40_000;
 const SLACK: i64 = 3_000;
 /// Maximum delay of a sync at an edge, which is the end of a mode or the start or end of a schedule.
 const EDGE: i64 = 1_000;
-/// Maximum age of a metric's failure that the histories of a standby may lack when the leader dies. The standby receives histories about
-/// once a second, and the first sync that fails comes up to a period after the failure.
+/// Maximum age of a metric's failure that the histories of a standby may lack when the leader dies. The standby
+/// receives histories about once a second, and the first sync that fails comes up to a period after the failure.
 const UNKNOWN: i64 = 25_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

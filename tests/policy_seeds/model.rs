@@ -79,7 +79,7 @@ impl Subject {
         true
     }
 
-    /// The policies that apply, the most specific one first.
+    /// The policies that apply. The most specific policy comes first.
     fn policies(&self) -> Vec<Policy> {
         let mut policies = Vec::new();
         for policy in [self.annotation.clone(), self.namespaced.clone().filter(|_| self.is_labelled)] {
@@ -232,8 +232,8 @@ impl Inputs {
         }
     }
 
-    /// Applies the guards. Pending pods prevent a scale-up, and metrics that dropped to 0 prevent a scale-down. A count out
-    /// of bounds is still corrected.
+    /// Applies the guards. Pending pods prevent a scale-up, and metrics that dropped to 0 prevent a scale-down. A count
+    /// out of bounds is still corrected.
     fn guarded(&self, current: i64, wanted: i64, held: bool) -> i64 {
         let (lowest, highest) = self.limits();
         let waits = matches!(self.pending, (Some(maximum), pods) if pods > maximum.pods(current));

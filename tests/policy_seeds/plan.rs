@@ -137,8 +137,8 @@ impl Plan {
 }
 
 impl Policy {
-    /// The policy as the `spec` of an object, which is also the content of an annotation. Names of metrics contain the name
-    /// of an HPA, so a fallback has an entry for each of `hpas`.
+    /// The policy as the `spec` of an object, which is also the content of an annotation. Names of metrics contain the
+    /// name of an HPA, so a fallback has an entry for each of `hpas`.
     pub(crate) fn spec(&self, plan: &Plan, hpas: &[usize]) -> Value {
         let mut spec = Map::new();
         if let Some((mode, until)) = self.mode {
