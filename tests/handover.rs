@@ -1,5 +1,5 @@
-//! Replicas of this controller and the built-in loop act on the same HPAs in virtual time. Random schedules change labels,
-//! kill replicas, make the webhook (the guard) unreachable, and edit the webhook configuration.
+//! Replicas of this controller and the built-in loop act on the same HPAs in virtual time. Random schedules change
+//! labels, kill replicas, make the webhook (the guard) unreachable, and edit the webhook configuration.
 
 #![allow(
     clippy::unwrap_used,

@@ -19,9 +19,9 @@ const QUIET: Duration = Duration::from_secs(30);
 /// may be one period longer.
 const LONGEST: Duration = PERIOD.saturating_mul(2);
 
-/// Maximum number of successive writes of Scales by the built-in loop that no replica can attribute to it. A Scale does not
-/// show its writer. The status write of the same sync does, unless it conflicts with a write of a replica. While the API
-/// server waits for a webhook that it does not reach, such a conflict can repeat in every period.
+/// Maximum number of successive writes of Scales by the built-in loop that no replica can attribute to it. A Scale does
+/// not show its writer. The status write of the same sync does, unless it conflicts with a write of a replica. While
+/// the API server waits for a webhook that it does not reach, such a conflict can repeat in every period.
 const UNSEEN: u32 = 8;
 
 /// A violated invariant.
@@ -80,9 +80,9 @@ struct Hpa {
     is_handover: bool,
     /// Whether a replica has written since [`Self::claimed`].
     has_charge: bool,
-    /// Whether a replica was in charge at the newest write of the built-in loop.
+    /// Whether a replica was in charge at the time [`Self::foreign`].
     is_contested: bool,
-    /// Whether a replica has written since the newest write of the built-in loop.
+    /// Whether a replica that had observed the foreign write has written since [`Self::foreign`].
     has_returned: bool,
     leader: Option<usize>,
     died: Duration,
@@ -91,7 +91,7 @@ struct Hpa {
     foreign: Option<Duration>,
     /// Time of the newest write of any writer.
     last: Duration,
-    /// Number of Scales that the built-in loop has written since its newest status write.
+    /// Number of Scale writes of the built-in loop since its newest status write.
     rescales: u32,
     /// Time of the newest refused write of the built-in loop.
     refused: Option<Duration>,
@@ -286,12 +286,12 @@ pub(crate) enum Fact {
     Refused { hpa: usize, is_led: bool },
     /// An HPA entered or left the scope, or was created or deleted.
     Scoped { hpa: usize, is_in_scope: bool, exists: bool },
-    /// A replica acquired the Lease. `is_handover` is true if another replica held it shortly before.
+    /// A replica acquired the Lease. `is_handover` is true if another replica led shortly before.
     Leads { replica: usize, is_handover: bool },
     /// The leader stopped.
     Died,
-    /// A replica has checked the webhook configuration. `is_proven` is the correct result, even if a planted bug hides it
-    /// from the replica.
+    /// A replica has checked the webhook configuration. `is_proven` is the correct result, even if a planted bug hides
+    /// it from the replica.
     Checked { replica: usize, is_proven: bool },
     /// An action of the plan, by its name.
     Event(&'static str),

@@ -10,9 +10,9 @@ pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 /// An action of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Sets the label of an HPA.
+    /// Sets or removes the label of an HPA.
     Label(usize, Option<&'static str>),
-    /// Sets the label of the namespace.
+    /// Sets or removes the label of the namespace.
     LabelNamespace(Option<&'static str>),
     /// Deletes an HPA, and creates it again without a label.
     Recreate(usize),
@@ -30,10 +30,11 @@ pub(crate) enum Action {
     Start,
     /// The Lease cannot be read or written for this number of seconds.
     LoseLease(u64),
-    /// A client, as the user of the built-in loop, sends a dry run of a write for an HPA (first number) to an API server
-    /// (second number).
+    /// A client, as the user of the built-in loop, sends a dry run of a write for an HPA (first number) to an API
+    /// server (second number).
     DryRun(usize, usize),
-    /// Changes whether the built-in loop writes as the user that the webhook configuration names, or as an unknown user.
+    /// Changes whether the built-in loop writes as the user that the webhook configuration names, or as an unknown
+    /// user.
     Identity(bool),
 }
 
@@ -89,7 +90,7 @@ pub(crate) struct Plan {
     pub(crate) unreached: Duration,
     /// Whether a standby, if any, answers all requests to the webhook. Otherwise, the replicas answer in turn.
     pub(crate) standby_answers: bool,
-    /// The actions, each with the time since the previous one.
+    /// The actions, each with the time since the previous action.
     pub(crate) actions: Vec<(Duration, Action)>,
 }
 
@@ -120,7 +121,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
             0..=4 => rng.below(3_000),
             5..=15 => rng.below(35_000),
             16..=17 => rng.between(35_000, 70_000),
-            // Longer than the ten periods within which a foreign write is treated as a relapse into a contest.
+            // This pause exceeds the ten periods within which a foreign write is treated as a relapse into a contest.
             _ => rng.between(160_000, 200_000),
         };
         for (number, action) in episode(&mut rng, hpas).into_iter().enumerate() {
