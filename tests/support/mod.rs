@@ -1,5 +1,5 @@
-//! Rigs for tests of the whole control loop in virtual time: the assembled controller with its queue, and whole processes
-//! without their command lines. The cluster is embedded, and waiting takes no wall time.
+//! Rigs for tests of the whole control loop in virtual time: the assembled controller with its queue, and whole
+//! processes without their command lines. The cluster is embedded, and waiting takes no wall time.
 
 pub(crate) mod logs;
 pub(crate) mod network;
@@ -48,7 +48,7 @@ impl Harness {
         Self::start_with_phase(stage, config, Phase::FirstSync, Arc::clone)
     }
 
-    /// Starts a [`copy`] of the assembled controller that `alter` has changed.
+    /// Starts a [`copy`] of the assembled controller. `alter` changes the copy before the start.
     pub(crate) fn altered(stage: Fixture, config: &Config, alter: impl FnOnce(&mut Controller)) -> Self {
         Self::start_with_phase(stage, config, Phase::FirstSync, |controller| {
             let mut copy = copy(controller);
@@ -122,8 +122,8 @@ impl Deref for Harness {
     }
 }
 
-/// Copies a controller. The copy shares the stores, the queue, the clients and the watches of the original. Its histories
-/// and its bursts are empty.
+/// Copies a controller. The copy shares the stores, the queue, the clients and the watches of the original. Its
+/// histories and its bursts are empty.
 pub(crate) fn copy(controller: &Controller) -> Controller {
     Controller {
         hpas: Arc::clone(&controller.hpas),

@@ -63,7 +63,7 @@ impl Network {
         self.0.lock().clear();
     }
 
-    /// Makes the process at `address` present a certificate other than the announced one.
+    /// Makes the process at `address` present a certificate that differs from the announced certificate.
     pub(crate) fn forge(&self, address: SocketAddr) {
         self.0.lock().get_mut(&address).unwrap().certificate = Fingerprint::from_der(b"forged");
     }

@@ -163,7 +163,7 @@ impl Fixture {
         self.metrics.set_external(all.clone().into_iter().collect());
     }
 
-    /// Sets the cpu usage of each pod of `app`, in millicores.
+    /// Sets the cpu usage of each pod of `app`, in millicores. All other pods lose their metrics.
     pub(crate) fn cpu(&self, app: &str, millicores: &[u32]) {
         let pods = millicores.iter().enumerate().map(|(index, millicores)| {
             json!({
@@ -220,8 +220,8 @@ impl Fixture {
         self.cluster.requests().count(|request| request.verb == verb && request.path.ends_with(suffix))
     }
 
-    /// Start time of each sync of the HPA of `target`, since the start of the test. Every sync reads the Scale of a target
-    /// without a workload once.
+    /// Start time of each sync of the HPA of `target`, since the start of the test. Every sync reads the Scale of a
+    /// target without a workload once.
     pub(crate) fn syncs(&self, target: &str) -> Vec<Duration> {
         let suffix = format!("/{target}/scale");
         self.times(|request| request.verb == "get" && request.path.ends_with(&suffix))
