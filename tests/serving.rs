@@ -1,5 +1,5 @@
-//! Tests of the secure port over real TCP and TLS. An embedded API server answers TokenReviews and SubjectAccessReviews.
-//! The tests in this file concern authentication and authorization.
+//! Tests of the secure port over real TCP and TLS. An embedded API server answers TokenReviews and
+//! SubjectAccessReviews. The tests in this file concern authentication and authorization.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic")]
 

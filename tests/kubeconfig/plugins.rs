@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::servers::{Server, certificate};
 use super::{Folder, ask, clients, clients_within, logs};
 
-/// Writes a plugin that appends a line to `runs`, saves its input in `info`, and then executes `script`. Returns the field
-/// `exec` for it.
+/// Writes a plugin that appends a line to `runs`, saves its input in `info`, and then executes `script`. Returns the
+/// field `exec` for the plugin.
 fn plugin(folder: &Folder, script: &str) -> String {
     let text = format!(
         "#!/bin/sh\ncd '{}'\necho run >> runs\nruns=$(wc -l < runs)\necho \"$KUBERNETES_EXEC_INFO\" > info\n{script}\n",

@@ -28,7 +28,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Writes a new key pair and returns its certificate.
+    /// Writes a certificate with a new key. Returns the paths of both files, and the certificate.
     fn pair(&self, name: &str, dns: &str) -> (CertificateFiles, CertificateDer<'static>) {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed([dns.to_owned()]).unwrap();
         let files = CertificateFiles {
@@ -260,7 +260,7 @@ async fn thousand_idle_connections_do_not_block_a_scrape() {
             assert!(start.elapsed() < SOON, "{number}: {:?}", start.elapsed());
         }
     }
-    // With too many connections, the server closes unauthenticated ones first. The scraper keeps its connection.
+    // With too many connections, the server closes unauthenticated connections first. The scraper keeps its connection.
     let (status, _) = timeout(SOON, ask(&mut before, "GET", "/metrics", &bearer("token"))).await.unwrap();
     assert_eq!(status, 200);
     let start = Instant::now();

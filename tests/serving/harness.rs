@@ -29,7 +29,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum time until a response, or until a condition is met that needs no waiting.
+/// Maximum wait for a response, or for a condition that is normally met at once.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) struct Harness {
@@ -42,7 +42,7 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    /// A server that no client may access yet.
+    /// A server without permissions for any client.
     pub(crate) fn start() -> Self {
         Self::with(|_| {}, |_| {})
     }
