@@ -1,9 +1,9 @@
 //! Simulates a day of the whole controller against the embedded cluster in virtual time: `cargo bench --bench day`.
 //!
 //! The controller and the cluster run on one thread, with HTTP over in-memory pipes and tokio's paused clock. The
-//! targets are Deployments with constant pods. The cpu usage of a pod varies within the tolerance, so that every sync
-//! reads the scale and the metrics and writes a status. The benchmark prints a table of whole runs. Then it measures
-//! single periods with their allocations.
+//! targets are Deployments with a constant number of pods. The cpu usage of a pod varies within the tolerance, so every
+//! sync writes a status and no sync rescales. The benchmark prints a table of whole runs. Then it measures single
+//! periods and single requests with their allocations.
 
 #![allow(clippy::expect_used, reason = "literals in this file are valid")]
 
