@@ -1,4 +1,5 @@
-//! Error responses. Any body gives an error with a code and a text, whose classification depends on the code.
+//! Error responses. Any body gives an error with a code and a text. The code determines the classification of the
+//! error.
 //!
 //! The input is the code as two bytes, a byte that marks a write, a byte for the content type and `Retry-After`, and
 //! the body.

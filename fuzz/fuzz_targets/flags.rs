@@ -1,4 +1,5 @@
-//! Command lines. A valid command line gives a configuration within its bounds, and an error names the wrong argument.
+//! Command lines. A valid command line gives a configuration within its bounds, and an error names the invalid
+//! argument.
 //!
 //! The input consists of the arguments, separated by line feeds.
 

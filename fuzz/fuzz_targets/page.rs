@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
         }
         // A page above the limit may also have an earlier error, so only smaller pages are compared.
         if bytes.len() <= LIMITS.bytes {
-            // Errors are not compared: if a line has several errors, the cut determines the first one.
+            // Errors are not compared: if a line has several errors, the cut determines which error is reported.
             assert_eq!(format!("{:?}", whole.as_ref().ok()), format!("{:?}", cut.ok()));
         }
         for one in whole.iter().flatten() {

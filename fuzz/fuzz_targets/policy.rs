@@ -1,6 +1,6 @@
 //! Scaling policies of annotations and objects. Any text gives a policy within the limits of its fields, and a bounded
-//! number of problems. The result is deterministic. An unknown field changes no other field. The phase of a schedule
-//! ends at a later time.
+//! number of problems. The result is deterministic. An unknown field changes no other field. The current phase of a
+//! schedule ends in the future.
 
 #![no_main]
 

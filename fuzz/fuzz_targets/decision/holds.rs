@@ -37,12 +37,12 @@ pub struct Rescale {
     /// Whether the rescale may be missing in the history of the core. The causes are:
     /// - a later foreign rescale or backward clock jump
     /// - a lost write
-    /// - at a later rescale in the same direction, an age above all periods of the direction
+    /// - at a later rescale in the same direction, an age of at least the longest period of the direction
     pub doubtful: bool,
 }
 
-/// Marks rescales as doubtful that the history may drop at a new rescale: those with an age above all periods of the
-/// direction.
+/// Marks rescales as doubtful if the history may drop them at a new rescale. Their age is at least the longest period
+/// of the direction.
 pub fn forget(rescales: &mut [Rescale], spec: &Spec, up: bool, now: Timestamp) {
     let Some(behavior) = &spec.behavior else { return };
     let rules = if up { &behavior.scale_up } else { &behavior.scale_down };
