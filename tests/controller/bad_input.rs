@@ -13,7 +13,7 @@ use crate::support::{Fixture, Harness, logs};
 /// line.
 const EVIL: &str = "\u{1b}[2J\u{9b}\u{202e}\u{2066}<script>alert(1)</script>\r\n2030 ERROR forged";
 
-/// About the maximum size of an object in etcd, in bytes.
+/// Approximate maximum size of an object in etcd, in bytes.
 const LARGEST_OBJECT: usize = 1_500_000;
 
 /// A cluster with the HPA `calm`, whose demand keeps its count of 4.

@@ -228,7 +228,7 @@ async fn checkpoint_from_the_future_is_not_used() {
     earlier.cluster.put_raw(moved);
     let process = Process::start(&earlier, "second", checkpointed());
     earlier.pass(10.0).await;
-    // Forty seconds are within the tolerance between clocks.
+    // The checkpoint is forty seconds in the future, which is within the tolerance between clocks.
     assert!(logs::with("skipping").is_empty(), "{:?}", logs::with("skipping"));
     process.end().await;
 
