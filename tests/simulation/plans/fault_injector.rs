@@ -28,15 +28,15 @@ pub(crate) enum Fault {
     DiesAfter(usize),
     /// The stream breaks before the given event.
     Lost(usize),
-    /// The given event and the later events of its stream are delayed by the given duration.
+    /// The given event is delayed by the given duration. The later events of its stream wait for it.
     Late(usize, Duration),
 }
 
-/// A call of a process.
+/// A call of a process, or an event that a process received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) at: Duration,
-    /// Process, verb, path and query.
+    /// Process, verb, path and query of a call. Process, path, type, name and resourceVersion of an event.
     pub(crate) text: String,
 }
 
