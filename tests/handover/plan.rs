@@ -61,7 +61,7 @@ pub(crate) enum Edit {
     OtherUsers,
     /// A longer time limit, which does not weaken the guard.
     TimeLimit,
-    /// An additional label of the object, which does not weaken the guard.
+    /// Other labels of the configuration object, which do not weaken the guard.
     ObjectLabel,
 }
 
