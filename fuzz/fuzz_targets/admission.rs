@@ -86,7 +86,7 @@ fuzz_target!(|input: &[u8]| {
 fn check_error(error: &ReviewError, body: &[u8]) {
     let text = error.to_string();
     assert!(!text.is_empty() && text.len() < 2_000, "{} bytes", text.len());
-    // A review of the right kind with a UID and otherwise only unchecked text fields must not be an error.
+    // A review of the right kind must give no error if it has a UID, and all its other fields are unchecked texts.
     let Ok(review) = serde_json::from_slice::<Value>(body) else { return };
     let is_review = review["kind"] == "AdmissionReview" && review["apiVersion"] == "admission.k8s.io/v1";
     let request = &review["request"];
