@@ -36,7 +36,6 @@ use sources::FileError;
 
 use self::observe::{Observer, Snapshot, Syncs};
 pub use self::screen::Screen;
-pub(super) use self::screen::terminal_columns;
 use self::world::{DemoWorld, Files};
 
 /// The interval between snapshots of the cluster.

@@ -2,14 +2,8 @@
 
 use super::observe::{ConditionState, EventState, HpaState, MetricState, Snapshot};
 use crate::explain::{Line, Role, Style};
+use crate::options::Size;
 use crate::words::counted;
-
-/// The size of a terminal, in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) columns: usize,
-    pub(super) rows: usize,
-}
 
 /// The minimum width of the terminal, in columns, for bars of metrics next to the histories of replicas.
 const WIDE: usize = 104;

@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::frame::{self, Size};
+use super::frame;
 use super::observe::{HpaState, Snapshot};
-use crate::options::Color;
+use crate::options::{Color, Size};
 
-/// The size of a terminal if `stty` does not report it.
-const DEFAULT_SIZE: Size = Size { columns: 100, rows: 30 };
 /// The number of frames between two reads of the terminal's size: the frames of five seconds.
 const RESIZE: u32 = 20;
 /// The interval between lines with the state of all HPAs.
@@ -60,7 +57,7 @@ impl Screen {
             return Self::plain(out);
         }
         let color = Color::Auto.applies(true);
-        Self { out, mode: Mode::Live { color, is_drawing: false, size: terminal_size(), frames: 0 } }
+        Self { out, mode: Mode::Live { color, is_drawing: false, size: Size::from_terminal(), frames: 0 } }
     }
 
     /// Creates a screen that prints a stream of lines.
@@ -86,7 +83,7 @@ impl Screen {
             Mode::Live { color, size, frames, .. } => {
                 *frames = frames.wrapping_add(1);
                 if frames.is_multiple_of(RESIZE) {
-                    *size = terminal_size();
+                    *size = Size::from_terminal();
                 }
                 let lines = frame::render(intro, snapshot, *size, *color);
                 // A frame is a single write, so that no partial frame is visible.
@@ -132,25 +129,6 @@ impl Drop for Screen {
         // The error is ignored, because a closed terminal has no cursor.
         let _ = self.stop();
     }
-}
-
-/// Returns the width of the terminal, in columns.
-pub(crate) fn terminal_columns() -> usize {
-    terminal_size().columns
-}
-
-/// Returns the size of the terminal at standard input, as `stty` reports it. The system call would require unsafe code.
-fn terminal_size() -> Size {
-    let answer = Command::new("stty").arg("size").stdin(Stdio::inherit()).stderr(Stdio::null()).output();
-    let text = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
-    read_size(&text).unwrap_or(DEFAULT_SIZE)
-}
-
-/// Parses the output of `stty size`: rows and columns. `None` if a value is 0, which means an unknown size.
-fn read_size(text: &str) -> Option<Size> {
-    let (rows, columns) = text.trim().split_once(' ')?;
-    let size = Size { columns: columns.parse().ok()?, rows: rows.parse().ok()? };
-    (size.columns > 0 && size.rows > 0).then_some(size)
 }
 
 /// The view without a terminal: one line per change, and every 5 seconds a line with the state of all HPAs.
@@ -219,9 +197,9 @@ mod tests {
 
     #[test]
     fn read_size_requires_rows_and_columns_above_zero() {
-        assert_eq!(read_size("24 80\n"), Some(Size { columns: 80, rows: 24 }));
-        assert_eq!(read_size("0 0\n"), None);
-        assert_eq!(read_size(""), None);
+        assert_eq!(Size::parse("24 80\n"), Some(Size { columns: 80, rows: 24 }));
+        assert_eq!(Size::parse("0 0\n"), None);
+        assert_eq!(Size::parse(""), None);
     }
 
     fn snapshot(seconds: u64, replicas: i64) -> Snapshot {

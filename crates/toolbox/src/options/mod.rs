@@ -10,6 +10,7 @@ pub(crate) mod simulate;
 pub mod why;
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
@@ -159,6 +160,31 @@ impl Color {
             Self::Never => false,
             Self::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         }
+    }
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
+}
+
+impl Size {
+    /// Returns the size of the terminal at standard input, as `stty` reports it, or 100 columns and 30 rows. The system
+    /// call would require unsafe code.
+    pub(crate) fn from_terminal() -> Self {
+        let answer = Command::new("stty").arg("size").stdin(Stdio::inherit()).stderr(Stdio::null()).output();
+        let text =
+            answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
+        Self::parse(&text).unwrap_or(Self { columns: 100, rows: 30 })
+    }
+
+    /// Parses the output of `stty size`: rows and columns. `None` if a value is 0, which means an unknown size.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (rows, columns) = text.trim().split_once(' ')?;
+        let size = Self { columns: columns.parse().ok()?, rows: rows.parse().ok()? };
+        (size.columns > 0 && size.rows > 0).then_some(size)
     }
 }
 

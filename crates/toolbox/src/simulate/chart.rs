@@ -9,7 +9,7 @@ use self::curves::{Paint, Row};
 use super::figure::TimeAxis;
 use super::run::{self, Comparison, EventMark, HpaRun, Run};
 use super::table;
-use crate::demo::terminal_columns;
+use crate::options::Size;
 use crate::words::{self, counted};
 
 /// The width of a chart, in columns, if standard output is not a terminal.
@@ -54,7 +54,7 @@ impl ChartStyle {
                 locale.contains("utf-8") || locale.contains("utf8")
             });
         Self {
-            width: if is_terminal { terminal_columns() } else { WIDTH },
+            width: if is_terminal { Size::from_terminal().columns } else { WIDTH },
             ascii: ascii || !is_utf8,
             color: is_terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
         }
