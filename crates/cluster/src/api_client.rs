@@ -50,7 +50,8 @@ pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Called at the end of a request other than a watch or an upgrade, after its last attempt, unless the gate refused
-    /// it. `elapsed` is the time from the start of the wait for a token to the end of the body, as in client-go.
+    /// it. As in client-go, `elapsed` is the time from the start of the wait for a token to the end of the body, or to
+    /// the error.
     fn ended(&self, call: &Call, host: &Arc<str>, elapsed: Duration) {
         let _ = (call, host, elapsed);
     }
@@ -65,15 +66,15 @@ pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
 /// One attempt to send a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
-    /// The request, without its retries.
+    /// The request. All its attempts share this value.
     pub call: &'a Call,
-    /// The host of the server, with the port if the URL names one.
+    /// The host of the server, with the port if the URL contains a port.
     pub host: &'a Arc<str>,
     /// The HTTP code of the response. `None` without a response.
     pub code: Option<u16>,
     /// The `Date` header of the response. `None` without a response or header.
     pub date: Option<&'a str>,
-    /// The time from sending the request to receiving the headers of the response.
+    /// The time from sending the request to receiving the headers of the response, or the error.
     pub elapsed: Duration,
 }
 
@@ -82,7 +83,7 @@ pub struct Attempt<'a> {
 pub struct Client {
     pub(super) http: HttpService,
     pub(super) base: Uri,
-    /// The host of the server, with the port if the URL names one.
+    /// The host of the server, with the port if the URL contains a port.
     pub(super) host: Arc<str>,
     pub(super) bucket: Option<TokenBucket>,
     pub(super) user_agent: HeaderValue,
@@ -128,8 +129,8 @@ impl Client {
         Self { timeout, ..self.clone() }
     }
 
-    /// Returns a client that sends requests in the name of `user`. The client needs the permission to impersonate
-    /// `user`. The API server derives the groups of a ServiceAccount from its name.
+    /// Returns a client that impersonates `user`. The client needs the permission to impersonate `user`. The API server
+    /// derives the groups of a ServiceAccount from its name.
     pub fn impersonating(&self, user: &str) -> Result<Self, ApiError> {
         let value = HeaderValue::from_str(user).map_err(|_| {
             ApiError::Request(format!("the user {user:?} cannot be sent as a header of an impersonation"))
@@ -137,7 +138,7 @@ impl Client {
         Ok(Self { impersonated: Some(value), ..self.clone() })
     }
 
-    /// Sends a request and reads the response, up to the request's size limit.
+    /// Sends a request and reads the whole response. Fails if the response exceeds the size limit of the request.
     pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
         self.bytes_in(self.turn(call.namespace()).await, call).await
     }
@@ -227,7 +228,7 @@ impl Client {
         clock::after(Instant::now(), call.timeout.unwrap_or(self.timeout))
     }
 
-    /// Changes the rate of the token bucket. No effect without a token bucket.
+    /// Changes the rate of the token bucket. Has no effect without a token bucket.
     pub fn set_rate(&self, per_second: f64) {
         if let Some(bucket) = &self.bucket {
             bucket.set_rate(per_second);
@@ -240,7 +241,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and retries it if necessary.
+    /// Sends a request, with the retries of client-go.
     async fn repeat(
         &self,
         call: &Call,

@@ -45,7 +45,8 @@ pub async fn prefix(mut body: Incoming, limit: usize) -> Bytes {
     whole.freeze()
 }
 
-/// Returns the message of a Status, or the text of a response of at most 512 bytes. `None` for any other body.
+/// Returns the message of a Status, or a plain text of 1 to 512 bytes without control characters. `None` for any other
+/// body.
 pub fn error_text(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Status {

@@ -6,21 +6,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A value that is fetched by one fetch at a time and cached for a limited time.
+/// A cached value with a limited lifetime. At most one fetch is in flight at a time.
 ///
 /// Callers that wait for a fetch share its result, including an error. A server that hangs therefore delays all callers
-/// at the same time, not one after the other.
+/// at the same time, not sequentially.
 #[derive(Debug)]
 pub(super) struct CachedFetch<T, E> {
     state: Mutex<State<T, E>>,
-    /// Held during a fetch.
+    /// Locked during a fetch.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State<T, E> {
     cached: Option<(Instant, T)>,
-    /// Time and error of the last fetch. `None` if it succeeded.
+    /// Time and error of the last completed fetch. `None` unless that fetch failed.
     failed: Option<(Instant, E)>,
     /// The number of completed fetches.
     fetches: u64,

@@ -9,8 +9,8 @@ use http::{Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
-/// The characters that are encoded in a path segment, as in Go, except for `*`, which occurs in paths of custom
-/// metrics.
+/// The characters that are encoded in a path segment. Unlike Go's set, this set excludes `*`, which occurs in paths of
+/// custom metrics.
 pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -25,7 +25,7 @@ pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'*');
 
-/// The characters that are encoded in a query, as in Go's `url.QueryEscape`, except for the space, which becomes `+`.
+/// The characters that are percent-encoded in a query. As in Go's `url.QueryEscape`, a space becomes `+` instead.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
 
 /// The default size limit of a response, in bytes. An object in etcd has at most 1.5 MiB.
@@ -56,7 +56,8 @@ pub struct Call {
     pub(super) dots: Option<&'static str>,
 }
 
-/// The time at which a request was sent. The response describes this time or a later time. Clones share the time.
+/// The time at which a request was sent. The response shows the state of the server at this time or later. Clones share
+/// the time.
 #[derive(Debug, Clone, Default)]
 pub struct SentTime(Arc<OnceLock<Instant>>);
 
@@ -88,7 +89,8 @@ impl Call {
         Self { body: body.into(), content_type, ..Self::new(method, segments) }
     }
 
-    /// Creates the request of a typed client. Error texts and metrics name the object by its path.
+    /// Creates the request of a typed client. The path determines the resource and the object's name in error texts and
+    /// metrics.
     pub(super) fn from_request(method: Method, uri: &Uri, body: Bytes) -> Self {
         let content_type = if body.is_empty() { "" } else { "application/json" };
         // kube starts each query string with an empty parameter.
@@ -164,8 +166,8 @@ impl Call {
         self
     }
 
-    /// Sets the name in metrics. Resources that users can name need it, because the number of label values would
-    /// otherwise be unbounded.
+    /// Sets the name in metrics. Resources that users can name share such a name, because the number of label values
+    /// would otherwise be unbounded.
     #[must_use]
     pub fn counted_as(mut self, resource: impl Into<Arc<str>>) -> Self {
         self.counted_as = Some(resource.into());
@@ -286,7 +288,7 @@ pub enum RequestName {
     /// A resource as in error texts, and its subresource, such as `deployments/scale`. The name can cover many
     /// resources, such as `*.external.metrics.k8s.io`.
     Resource(Arc<str>, &'static str),
-    /// A path without a resource, such as `/apis`.
+    /// The first segment of a path without a resource, such as `/apis`. An unknown segment becomes `/`.
     As(&'static str),
 }
 

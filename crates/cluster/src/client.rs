@@ -21,15 +21,15 @@ use clock::Jitter;
 pub use super::api_client::{Attempt, Client, RatePermit, RequestObserver};
 pub use super::connect::ClientError;
 
-/// The minimum burst of discovery, whose requests are rare and come in bursts. The value is client-go's.
+/// The minimum burst of discovery, whose requests are rare and come in bursts. The value is kube-controller-manager's.
 const DISCOVERY_BURST: u32 = 200;
 
 /// Options of the clients.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// `--kube-api-qps`: the number of requests per second and client. 0 or less disables the limit.
+    /// `--kube-api-qps`: the maximum rate of each client, in requests per second. 0 or less disables the limit.
     pub qps: f32,
-    /// `--kube-api-burst`: the number of requests per client without a wait.
+    /// `--kube-api-burst`: the maximum number of requests that a client sends at once without waiting.
     pub burst: u32,
     /// `--status-qps`: status writes per second, above 0. With `None`, the rate starts at `qps` and then follows the
     /// number of HPAs.
@@ -80,39 +80,40 @@ impl Default for ClientOptions {
 /// All clients. Clones share their connections and limits.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    /// Requests for scale subresources.
+    /// The client for scale subresources.
     pub scale: Client,
-    /// Requests to metrics.k8s.io.
+    /// The client for metrics.k8s.io.
     pub resource_metrics: Client,
-    /// Requests to custom.metrics.k8s.io.
+    /// The client for custom.metrics.k8s.io.
     pub custom_metrics: Client,
-    /// Requests to external.metrics.k8s.io.
+    /// The client for external.metrics.k8s.io.
     pub external_metrics: Client,
-    /// Requests for events and for single objects.
+    /// The client for events and for single objects.
     pub core: Client,
-    /// Status writes. By default, the rate follows the number of HPAs.
+    /// The client for status writes. By default, its rate follows the number of HPAs.
     pub status: Client,
-    /// Discovery of groups, versions and resources.
+    /// The client for the discovery of groups, versions and resources.
     pub discovery: Client,
-    /// Lists and watches. The client has no token bucket.
+    /// The client for lists and watches. It has no token bucket.
     pub watch: Client,
-    /// The Lease. The client has no token bucket and separate connections, so that no other request can delay a
-    /// renewal.
+    /// The client for the Lease. It has no token bucket and has separate connections, so that no other request can
+    /// delay a renewal.
     pub lease: Client,
-    /// Token and access reviews. The client has a separate token bucket, because unauthenticated clients can cause
-    /// reviews.
+    /// The client for token and access reviews. It has a separate token bucket, because unauthenticated clients can
+    /// cause reviews.
     pub reviews: Client,
-    /// Events about a replica that withholds writes because of another controller. The client has no token bucket.
+    /// The client for events about a replica that withholds writes because of another controller. It has no token
+    /// bucket.
     pub notices: Client,
-    /// The objects of the guard against the built-in controller: its certificates, webhook and policies.
+    /// The client for the certificates, webhook and policies of the guard against the built-in controller.
     pub guard: Client,
-    /// The checkpoint of histories. The client has a separate token bucket, so that large writes delay no other
+    /// The client for the checkpoint of histories. It has a separate token bucket, so that large writes delay no other
     /// request.
     pub checkpoint: Client,
     /// The gate that all writes pass.
     pub gate: Arc<Gate>,
     source: Option<Arc<Source>>,
-    /// The identity for requests to controllers. `None` if requests carry no identity.
+    /// The identity for requests to Concertina controllers. `None` if such requests carry no identity.
     pub user: Option<Arc<User>>,
 }
 
@@ -136,14 +137,14 @@ impl Clients {
         })
     }
 
-    /// Replaces the identity for requests to controllers with the user of `config`.
+    /// Replaces the identity for requests to Concertina controllers with the user of `config`.
     pub fn with_user(self, config: &kube::Config) -> Result<Self, ClientError> {
         let source = Arc::new(Source::new(config, PluginLimits::default())?);
         Ok(Self { user: Some(Arc::new(User::new(config.auth_info.clone(), source))), ..self })
     }
 
-    /// Runs the credential plugin, if one is configured. The first request would also run the plugin, but within the
-    /// time limit of the request, which may be too short for a login.
+    /// Runs the credential plugin, if a plugin is configured. The first request would also run the plugin, but within
+    /// the time limit of the request, which may be too short for a login.
     pub async fn log_in(&self) -> Result<(), PluginError> {
         match &self.source {
             Some(source) => source.log_in().await,
@@ -164,8 +165,8 @@ impl Clients {
         Self::on(connect::over(connector, base.clone()), lease, |_| Ok(None), base, options)
     }
 
-    /// Creates the clients over the services `http` and `lease`. `acting` receives a client that may request tokens. If
-    /// a ServiceAccount is configured, `acting` returns the service for all requests that do not use the configured
+    /// Creates the clients over the services `http` and `lease`. `acting` receives a client that can request tokens. It
+    /// returns the service that authenticates as the ServiceAccount, or `None` if all requests use the configured
     /// credentials.
     fn on(
         http: HttpService,

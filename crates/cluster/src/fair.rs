@@ -214,7 +214,8 @@ impl State {
             let Some((namespace, _, grant)) = self.waiting.pop_where(accepts) else { return };
             self.free -= 1;
             *self.held.entry(namespace).or_default() += 1;
-            // A waiter leaves the queue under the lock before its receiver is dropped, so the grant always arrives.
+            // A waiter is removed from the queue under the lock before its receiver is dropped, so the grant always
+            // arrives.
             let _ = grant.send(());
         }
     }
@@ -237,7 +238,7 @@ impl Drop for FairPermit {
     }
 }
 
-/// A waiting caller. On drop, the caller leaves the queue, or its granted permit returns to the semaphore.
+/// A waiting caller. On drop, the caller is removed from the queue, or its granted permit returns to the semaphore.
 struct Waiter<'a> {
     semaphore: &'a FairSemaphore,
     namespace: &'a Arc<str>,

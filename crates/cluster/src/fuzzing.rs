@@ -1,4 +1,4 @@
-//! Functions for the fuzz targets, compiled only for them.
+//! Functions for the fuzz targets, compiled only for fuzzing.
 
 use std::time::Duration;
 

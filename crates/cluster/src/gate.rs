@@ -96,7 +96,7 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct State {
     closed: BTreeSet<Refusal>,
-    /// The deadline of the right to write, unless the Lease is renewed. `None` without leader election.
+    /// The time at which the right to write expires unless the Lease is renewed. `None` without leader election.
     leads_until: Option<Instant>,
     /// Whether every write about an HPA needs a permit.
     needs_permits: bool,
@@ -126,7 +126,7 @@ impl Gate {
         self.state.lock().needs_permits = true;
     }
 
-    /// Removes a reason for refusing writes. The gate is open when no reason is left.
+    /// Removes a reason for refusing writes. The gate is open when no reason remains.
     pub fn open_for(&self, reason: Refusal) {
         self.state.lock().closed.remove(&reason);
     }
@@ -137,7 +137,8 @@ impl Gate {
         self.deadline_changed.notify_waiters();
     }
 
-    /// Returns the deadline of the right to write, unless the Lease is renewed. `None` without leader election.
+    /// Returns the time at which the right to write expires unless the Lease is renewed. `None` without leader
+    /// election.
     pub fn leading_until(&self) -> Option<Instant> {
         self.state.lock().leads_until
     }
@@ -172,7 +173,7 @@ impl Gate {
         Err(refusal)
     }
 
-    /// Waits until the deadline of the right to write has passed.
+    /// Waits until the right to write has expired.
     async fn lost(&self) {
         loop {
             // The notification is requested before the deadline is read, so no change in between is missed.
@@ -284,8 +285,8 @@ where
         }
         let gate = Arc::clone(&self.gate);
         Box::pin(async move {
-            // The deadline is checked first, because after a suspension of the process a connection may become ready
-            // after the deadline. It must not be used.
+            // The deadline is checked first. After a suspension of the process, a connection may become ready after the
+            // deadline. The write must not use this connection.
             tokio::select! {
                 biased;
                 () = gate.lost() => Err(Refusal::NotLeader.into()),

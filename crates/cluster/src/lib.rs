@@ -42,9 +42,9 @@
 //! | `GET` of the guard's objects, and `PUT` of its webhook configuration | `handover` | get the objects, update the configuration |
 //! | `POST /apis/authentication.k8s.io/v1/selfsubjectreviews` | `app` | none (granted to all authenticated users) |
 //!
-//! Leases, ConfigMaps, reviews, token requests, the requests of `forward` and the objects of the handover guard go
-//! through kube's typed client ([`typed`]) over the same [`client::Clients`]. All other requests are frequent, or their
-//! error texts are visible to users.
+//! Requests for Leases, ConfigMaps, reviews, tokens and the objects of the handover guard use kube's typed client
+//! ([`typed`]) over the same [`client::Clients`]. So do the requests of `forward`. All other requests are built as
+//! [`call::Call`], because they are frequent or users see their error texts.
 //!
 //! Scales and statuses of HPAs are never patched, because the built-in role does not permit patches. A PUT with the
 //! resourceVersion that was read conflicts in the same cases as in the built-in controller.

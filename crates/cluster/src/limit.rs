@@ -3,7 +3,7 @@
 //!
 //! A request reserves a token on arrival. When a reserved token becomes available, the next namespace in turn receives
 //! it. The requests of one namespace therefore proceed in order of arrival, and no namespace waits behind all requests
-//! of another. The time is that of tokio's clock.
+//! of another namespace. The time is that of tokio's clock.
 
 use std::sync::Arc;
 use std::time::Duration;

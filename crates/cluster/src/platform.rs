@@ -26,14 +26,14 @@ pub struct StopRequests {
 }
 
 impl StopRequests {
-    /// Starts listening. From then on, a termination request no longer ends the process.
+    /// Starts listening. From then on, a termination request no longer terminates the process.
     #[cfg(unix)]
     pub fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Starts listening. From then on, a termination request no longer ends the process.
+    /// Starts listening. From then on, a termination request no longer terminates the process.
     #[cfg(windows)]
     pub fn listen() -> io::Result<Self> {
         use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close};
@@ -71,9 +71,9 @@ pub fn limit_unconfirmed_bytes(connector: &mut HttpConnector, time: Duration) {
     let _ = (connector, time);
 }
 
-/// Returns the folder that contains `.kube`, which is `HOME`. As in client-go's `homedir`, the candidates on Windows
-/// are `HOME`, `HOMEDRIVE` with `HOMEPATH`, and `USERPROFILE`. The first that contains `.kube\config` is used, or else
-/// the first that is set.
+/// Returns the home directory, which contains `.kube`. Except on Windows, it is the value of `HOME`. As in client-go's
+/// `homedir`, the candidates on Windows are `HOME`, `HOMEDRIVE` with `HOMEPATH`, and `USERPROFILE`. The result is the
+/// first candidate that contains `.kube\config`, or else the first that is set.
 pub fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
     if !cfg!(windows) {

@@ -31,7 +31,7 @@ use super::error::ApiError;
 type Answer = Either<Full<Bytes>, Limited<Incoming>>;
 
 impl Client {
-    /// Creates kube's client, which spawns a task that ends when the client is dropped. A panic in the task affects
+    /// Creates kube's client, which spawns a task that stops when the client is dropped. A panic in the task affects
     /// only the requests of this client.
     fn typed(&self) -> kube::Client {
         let client = self.clone();

@@ -1,4 +1,5 @@
-//! The kubeconfig user's credentials for requests to a controller, and the TLS connections of these requests.
+//! The kubeconfig user's credentials for requests to a Concertina controller, and the TLS connections of these
+//! requests.
 
 use std::fmt;
 use std::io;
@@ -94,7 +95,7 @@ pub struct FingerprintError;
 /// The accepted certificates of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Any certificate, for a route that authenticates the controller itself.
+    /// Any certificate, for a connection that the API server forwards to the controller's pod.
     Any,
     /// Only the certificate with the given fingerprint.
     Pinned(Fingerprint),

@@ -25,10 +25,10 @@ use clock::Jitter;
 const LIFE: Duration = Duration::from_hours(1);
 /// The assumed minimum lifetime of a token.
 const SHORTEST: Duration = Duration::from_mins(1);
-/// The latest start of a refresh, as a fraction of the token's lifetime. Jitter makes the start slightly earlier.
+/// The age from which requests refresh a token, as a fraction of its lifetime. Jitter reduces the age.
 const RENEWAL: f64 = 0.8;
-/// The maximum jitter, as a fraction of the lifetime. Jitter keeps replicas with the same start time from
-/// refreshing together.
+/// The maximum jitter, as a fraction of the lifetime. Jitter prevents replicas that started together from refreshing at
+/// the same time.
 const SPREAD: f64 = 0.1;
 /// The wait after a failed refresh. Also the minimum age at which a refused token is replaced.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -53,14 +53,14 @@ pub(crate) struct Account {
     namespace: String,
     name: String,
     state: Mutex<State>,
-    /// Held while a token is requested.
+    /// Locked while a token is requested.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     token: Option<Arc<Token>>,
-    /// Time and error of the last attempt. `None` if it succeeded.
+    /// Time and error of the last completed attempt. `None` unless that attempt failed.
     failed: Option<(Instant, AccountError)>,
     /// The number of completed attempts.
     attempts: u64,
@@ -82,7 +82,7 @@ impl Account {
         Self { client, namespace: namespace.to_owned(), name: name.to_owned(), state, turn }
     }
 
-    /// Returns the current token, or waits for a new one if the current token has expired or was refused.
+    /// Returns the current token, or waits for another token if the current token has expired or was refused.
     pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<Token>, CredentialError> {
         let (current, attempts) = {
             let state = self.state.lock();
@@ -265,7 +265,7 @@ mod tests {
             Ok(token.header.to_str().unwrap().to_owned())
         }
 
-        /// Waits until a refresh in the background has ended.
+        /// Waits until a refresh in the background has completed.
         async fn settle(&self) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer one", 1));
         pass(400).await;
         rig.issue("two", 3600);
-        // This request starts a refresh without waiting for its end.
+        // This request starts a refresh without waiting for its result.
         assert_eq!(rig.token().await.unwrap(), "Bearer one");
         rig.settle().await;
         assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer two", 2));
@@ -349,7 +349,7 @@ mod tests {
         rig.issue("two", 3600);
         rig.account.refused(&first);
         assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer two", 2));
-        // A late response about the first token does not affect the second one.
+        // A late response about the first token does not affect the second token.
         pass(10).await;
         rig.account.refused(&first);
         assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer two", 2));

@@ -64,7 +64,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Selects the source in client-go's order: user and password, a token file, a token, and last the plugin.
+    /// Selects the source in client-go's order: user and password, a token file, a token, and last the plugin. The
+    /// plugin is ignored if the user has a client certificate.
     pub(crate) fn new(config: &kube::Config, limits: PluginLimits) -> Result<Self, CredentialError> {
         let user: &AuthInfo = &config.auth_info;
         if config.cluster_url.scheme_str() != Some("https") {
@@ -101,7 +102,7 @@ pub(crate) struct Shown {
 }
 
 impl Source {
-    /// Runs the credential plugin, if one is configured.
+    /// Runs the credential plugin, if a plugin is configured.
     pub(crate) async fn log_in(&self) -> Result<(), PluginError> {
         match self {
             Self::Plugin(plugin) => plugin.current().await.map(drop),
@@ -152,8 +153,8 @@ pub(crate) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Opens a token file. An unreadable file is an error, unless a `fallback` is given for the time until the next
-    /// read.
+    /// Opens a token file. If the file is unreadable, `fallback` is used until the next read. Without `fallback`, an
+    /// unreadable file is an error.
     fn open(path: PathBuf, fallback: Option<HeaderValue>) -> Result<Self, CredentialError> {
         let header = match (read_token(&path), fallback) {
             (Err(_), Some(fallback)) => fallback,

@@ -2,8 +2,8 @@
 //!
 //! As in client-go, the first request that needs credentials runs the plugin. Its output is cached until the
 //! credentials expire or the server refuses them. The plugin inherits standard error. Unlike in client-go, the plugin
-//! has a time limit, so a plugin that hangs leads to an error with its name. The plugin runs in a separate task, so a
-//! request that times out does not interrupt an interactive login.
+//! has a time limit, so a plugin that hangs leads to an error that names the plugin. The plugin runs in a separate
+//! task, so a request that times out does not interrupt an interactive login.
 
 use std::io::IsTerminal;
 use std::process::Stdio;
@@ -74,7 +74,7 @@ pub enum PluginError {
     Output {
         /// `command` of the kubeconfig.
         command: String,
-        /// The text of the problem.
+        /// The problem, such as `the ExecCredential has no status`.
         problem: String,
     },
 }
@@ -105,9 +105,9 @@ fn hinted(hint: Option<&str>) -> String {
 /// Time limits of a plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct PluginLimits {
-    /// The time limit without a terminal.
+    /// The time limit of a plugin that is not interactive.
     pub alone: Duration,
-    /// The time limit with a terminal, where a user may need time to log in.
+    /// The time limit of an interactive plugin. The user may need time to log in.
     pub interactive: Duration,
 }
 
@@ -139,7 +139,7 @@ pub(crate) struct Plugin {
     /// The number of completed runs.
     runs: AtomicU64,
     last: Mutex<Last>,
-    /// Held during a run, because an interactive plugin must not run twice at once.
+    /// Locked during a run, because an interactive plugin must not run twice at once.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -237,7 +237,7 @@ impl Plugin {
             if let Some(stdout) = stdout {
                 stdout.take(MAX_OUTPUT + 1).read_to_end(&mut output).await?;
             }
-            // A plugin that does not stop printing would not exit either.
+            // A plugin with more output may never exit, so its exit is not awaited.
             if output.len() as u64 > MAX_OUTPUT { Ok(None) } else { child.wait().await.map(Some) }
         };
         let limit = if is_interactive { self.limits.interactive } else { self.limits.alone };

@@ -100,8 +100,8 @@ pub(super) fn over_network(
     Ok((authorized(config, files, Arc::clone(&source))?, source))
 }
 
-/// Builds the service for a configuration's server in which tokens of a ServiceAccount replace the credentials of the
-/// configuration's user. `None` for a server at `http://`, which receives no credentials.
+/// Builds the service that authenticates with tokens of a ServiceAccount instead of the configured credentials. `None`
+/// for a server at `http://`, which receives no credentials.
 pub(super) fn as_account(
     config: &kube::Config,
     files: &Arc<TlsFiles>,
@@ -163,7 +163,7 @@ fn transport(config: &kube::Config, proxy: Option<&Proxy>) -> Result<HttpService
     let stack = if let Some(proxy) = proxy {
         if let (Some("http"), Some(authorization)) = (config.cluster_url.scheme_str(), proxy.authorization())
         {
-            // Without a tunnel to a server at http://, the proxy reads and forwards each request.
+            // An HTTP proxy opens no tunnel to a server at http://, so each request authenticates to the proxy.
             config.headers.push((PROXY_AUTHORIZATION, authorization.clone()));
         }
         let dial = config.rustls_https_connector_with_connector(http).map_err(ClientError::Tls)?;

@@ -1,8 +1,8 @@
 //! Chooses a proxy like client-go, but with hyper-util's rules for `NO_PROXY`, and connects through the proxy.
 //!
 //! A `proxy-url` in the kubeconfig takes precedence. Otherwise the proxy is that of `HTTPS_PROXY` for a server at
-//! `https://`, and of `HTTP_PROXY` for a server at `http://`. Upper case takes precedence over lower case. The
-//! environment's proxy is not used for a server on this machine or in `NO_PROXY`.
+//! `https://`, and of `HTTP_PROXY` for a server at `http://`. An upper-case variable takes precedence over its
+//! lower-case form. The environment's proxy is not used for a server on this machine or in `NO_PROXY`.
 
 use std::error::Error;
 use std::io;
@@ -123,8 +123,8 @@ fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
 #[error("{0}")]
 pub(crate) struct TunnelError(String);
 
-/// Returns a service that connects to a server through a proxy. `dial` connects to the proxy. `limit` is the timeout of
-/// a connection, including the proxy's response.
+/// Returns a service that connects to a server through a proxy. `dial` connects to the proxy. `limit` is the time limit
+/// for establishing a connection, including the proxy's response.
 pub(super) fn through<C>(
     proxy: Proxy,
     dial: C,

@@ -174,7 +174,7 @@ impl TlsFiles {
 impl Contents {
     /// Replaces the paths of files in `config` by the contents of the files.
     pub(super) fn apply(&self, config: &mut kube::Config) {
-        // Without this line the library would also read the file, at other times.
+        // Otherwise, kube would read the file again.
         config.root_cert_file = None;
         if let Some(authority) = &self.authority {
             let found = certificates(authority).unwrap_or_default();
@@ -197,7 +197,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::pki_
 pub(super) type MakeHttp =
     dyn Fn(&Contents, Option<&Identity>) -> Result<HttpService, ClientError> + Send + Sync;
 
-/// The service below the credentials. New certificates require a new service and thus new connections.
+/// The service to which `Authorized` passes requests with their credentials. New certificates require a new service and
+/// thus new connections.
 pub(super) struct Certified {
     make: Box<MakeHttp>,
     files: Arc<TlsFiles>,

@@ -1,4 +1,4 @@
-//! Decodes some fields of an object and skips all other fields at the speed of [`Nesting`].
+//! Decodes some fields of an object and skips all other fields with [`Nesting`].
 //!
 //! Most bytes of a pod or an HPA are unused, mainly those of managedFields. Decoded values are validated as strictly as
 //! by serde_json. Skipped values are only scanned for their end. As in Go, the last of several equal keys wins, and

@@ -26,7 +26,7 @@ pub struct HpaObject {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// `metadata.generation`. Servers before 1.37 do not set it for HPAs.
+    /// `metadata.generation`. API servers before Kubernetes 1.37 do not set it for HPAs.
     pub generation: Option<i64>,
     /// `metadata` as received, without managedFields. The server keeps the stored managedFields if a request has none.
     pub metadata: Box<RawValue>,

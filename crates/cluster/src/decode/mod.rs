@@ -232,8 +232,8 @@ pub fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
         #[serde(borrow)]
         object: &'a RawValue,
     }
-    // Go always writes the envelope in this form. Stripping the envelope saves one pass over the object, which is
-    // validated when the object is decoded.
+    // Go always writes the envelope in this form. Stripping the envelope saves one pass over the object. The JSON of
+    // the object is validated when the object is decoded.
     for kind in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"] {
         let object = line
             .strip_prefix(b"{\"type\":\"")

@@ -52,7 +52,7 @@ pub struct WireContainer<'a> {
     pub restartable: bool,
     /// `resources.requests`, by resource name.
     pub requests: Vec<(Cow<'a, str>, Quantity)>,
-    /// `ports` as JSON, because most users of the decoder do not need them.
+    /// `ports` as received. Most callers do not need the ports, so they stay undecoded.
     pub ports: Option<&'a [u8]>,
 }
 

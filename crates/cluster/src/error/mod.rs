@@ -58,7 +58,7 @@ pub enum ApiError {
         /// The problem with the certificate, as Go prints it.
         message: String,
     },
-    /// The connection failed. The server did not receive the request.
+    /// No connection could be established. The server did not receive the request.
     #[error("{op} \"{url}\": {message}")]
     Connect {
         /// The method in Go's form, such as `Get`.

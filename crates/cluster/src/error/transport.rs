@@ -50,8 +50,8 @@ impl ApiError {
     }
 }
 
-/// Returns whether the server closed or lost the connection, after which client-go retries a GET. False for a refused
-/// connection and for an invalid response.
+/// Returns whether the connection was closed or reset before the response. client-go then retries a GET. False for a
+/// refused connection and for an invalid response.
 pub(crate) fn is_broken(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     let not_sent = |cause: &(dyn Error + 'static)| cause.is::<Refusal>() || cause.is::<CredentialError>();
     if chain(error).any(not_sent) {
@@ -109,13 +109,13 @@ fn tls_error<'a>(error: &'a (dyn Error + Send + Sync + 'static)) -> Option<&'a r
     })
 }
 
-/// Returns the TLS error within an `io::Error`, at any depth. `source` does not return wrapped errors.
+/// Returns the TLS error within an `io::Error`, at any depth. `io::Error::source` skips the wrapped error.
 fn tls_within(error: &io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<rustls::Error>().or_else(|| tls_within(inner.downcast_ref::<io::Error>()?))
 }
 
-/// Returns whether a handshake failed because one side refused the other's certificate.
+/// Returns whether a handshake failed because a certificate is missing or was refused by the client or the server.
 fn is_about_certificates(error: &rustls::Error) -> bool {
     use rustls::AlertDescription as Alert;
     match error {
@@ -186,7 +186,7 @@ fn describe_dial(error: &io::Error) -> String {
     }
 }
 
-/// Describes the cause of a failure on an open connection. `end` is the text for a connection that has ended.
+/// Describes the cause of a failure on an open connection. `end` is the text for a closed connection.
 fn describe_broken(error: &(dyn Error + Send + Sync + 'static), end: &str) -> String {
     if let Some(io) = io_error(error) {
         return match io.kind() {

@@ -16,13 +16,13 @@ use crate::cache::Lru;
 
 /// Maximum number of entries of each of the three steps.
 pub(super) const CACHE: usize = 4096;
-/// The number of different messages of one object, type and reason from which on they are combined into one event.
+/// The number of different messages per object, type and reason at which further messages are combined into one event.
 const MAX_SIMILAR: usize = 10;
 /// Maximum time between similar messages. After a longer pause, the count of different messages restarts.
 const SIMILAR_FOR: Duration = Duration::from_mins(10);
 /// Maximum burst of events per object and type.
 const BURST: f64 = 25.0;
-/// Time until one more event of an object and type is permitted, in seconds.
+/// The interval at which one more event per object and type is permitted, in seconds.
 const REFILL: f64 = 300.0;
 
 /// The correlation state of one event source.
@@ -174,7 +174,7 @@ impl Correlator {
 
     /// Removes the entries of a deleted object.
     pub(super) fn forget(&mut self, object: &ObjectKey) {
-        // The lowest possible keys of the object come first in the maps.
+        // The ranges to remove start at the lowest possible key of the object.
         let kind = EventKind::Normal;
         let group = GroupKey { object: object.clone(), kind, reason: "" };
         self.similar.remove_from(&group, |group| group.object == *object);

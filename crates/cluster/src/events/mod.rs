@@ -148,7 +148,7 @@ pub struct Recorder {
     queue: mpsc::Sender<Message>,
     /// Maximum number of queued events.
     capacity: usize,
-    /// Receives deleted objects. The channel is separate, so that many deletions do not displace events.
+    /// The channel for deleted objects. It is separate from the queue, so that many deletions do not displace events.
     gone: mpsc::Sender<ObjectKey>,
     clock: SharedClock,
     counters: Arc<Counters>,
@@ -219,7 +219,7 @@ impl Recorder {
     pub async fn flush(&self) {
         let (done, waiting) = oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
-            // An error means that the sender has stopped, so no queued event is left.
+            // An error means that the sender has stopped, so no queued event remains.
             let _ = waiting.await;
         }
     }

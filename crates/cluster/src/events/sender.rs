@@ -238,7 +238,7 @@ impl Delivery {
             let turn = self.client.turn(call.namespace()).await.for_write(permit.clone());
             match self.client.bytes_in(turn, &call).await {
                 Ok(_) => return Ok(()),
-                // The server deletes events after an hour, so the event to update may no longer exist.
+                // By default, the server deletes events after an hour, so the event to update may no longer exist.
                 Err(error) if !create && error.is_not_found() => create = true,
                 // The event exists, because a previous attempt with an unknown outcome has succeeded.
                 Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),

@@ -119,7 +119,8 @@ fn standbys_write_leases_and_held_back_leaders_write_notices() {
     assert_eq!(stopped(Refusal::TakeOver), [true, false, false, false, false]);
 }
 
-/// Sends a request that waits below the gate without end. Returns the time until the gate aborted the request.
+/// Sends a request that never receives a response. Returns the time until the gate aborts the request, or `None` if the
+/// request is still in flight after a minute.
 async fn aborted_after(gate: &Arc<Gate>, writes: Writes, method: Method) -> Option<Duration> {
     let waits = tower::service_fn(|_: Request<()>| std::future::pending::<Result<(), BoxError>>());
     let started = Instant::now();

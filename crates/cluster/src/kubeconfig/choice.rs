@@ -46,11 +46,11 @@ enum SettingsError {
     UnnamedEnv(String),
 }
 
-/// A context, a cluster and a user.
+/// The selected context, cluster and user.
 #[derive(Debug)]
 pub(super) struct Choice {
     files: Files,
-    /// The name of the context, if one was chosen.
+    /// The name of the selected context. `None` if no context is selected.
     pub(super) context_name: Option<String>,
     context: Context,
     cluster: Cluster,
@@ -156,7 +156,7 @@ impl Choice {
         }
     }
 
-    /// Returns whether neither files nor flags select a cluster.
+    /// Returns whether neither a context nor a server address is selected.
     pub(super) fn is_empty(&self) -> bool {
         self.context_name.is_none() && self.cluster.server.is_none()
     }
@@ -200,8 +200,8 @@ impl Choice {
         }
 
         let proxy_url = self.cluster.proxy_url.clone();
-        // Without a proxy-url the library would use HTTPS_PROXY. The variable is evaluated later, when the connector is
-        // created.
+        // Without a proxy-url, kube would read HTTPS_PROXY here. The server's URL is a placeholder, because the
+        // variable is read when the connector is created.
         self.cluster.proxy_url = self.cluster.server.clone();
         let mut config =
             kube::Config::try_from(self.selected_entries()).map_err(|error| unusable(one_line(&error)))?;
@@ -271,7 +271,7 @@ fn override_cluster(cluster: &mut Cluster, options: &ClusterOptions) {
         cluster.certificate_authority = authority;
         cluster.certificate_authority_data = None;
     }
-    // The name in the files belongs to the server in the files, not to the server in the flag.
+    // The tls-server-name in the files belongs to the server in the files, not to the server in the flag.
     if options.server.is_some() || options.tls_server_name.is_some() {
         cluster.tls_server_name.clone_from(&options.tls_server_name);
     }
@@ -299,7 +299,7 @@ fn override_user(user: &mut AuthInfo, options: &ClusterOptions) {
     }
 }
 
-/// Rejects cluster settings that kubectl rejects.
+/// Rejects cluster settings that kubectl rejects, and unsupported proxies.
 fn check_cluster(cluster: &Cluster) -> Result<(), SettingsError> {
     let has_file = cluster.certificate_authority.is_some();
     let has_data = cluster.certificate_authority_data.is_some();

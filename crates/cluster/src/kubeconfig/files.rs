@@ -135,7 +135,7 @@ fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a String>) -> Result<(),
     Ok(())
 }
 
-/// Removes an empty text. In a kubeconfig file, an empty text means a missing text.
+/// Replaces an empty text with `None`. In a kubeconfig file, an empty text means that the value is not set.
 fn empty_is_none(text: &mut Option<String>) {
     if text.as_ref().is_some_and(String::is_empty) {
         *text = None;

@@ -1,9 +1,9 @@
 //! The connection to the API server, from a kubeconfig, an address, or the pod's configuration.
 //!
-//! The controller follows kube-controller-manager ([`load`]). It uses only `--kubeconfig` and `--master`, and ignores
-//! the variable `KUBECONFIG` and `~/.kube/config`. Interactive commands follow kubectl ([`load_for_user`]) by the rules
-//! of client-go's `clientcmd`, with two exceptions. No default server exists (kubectl tries `localhost:8080`). The user
-//! of a context must exist (kubectl continues without credentials).
+//! The controller follows kube-controller-manager ([`load`]). It uses `--kubeconfig` and `--master`, or else the
+//! configuration of its pod. It ignores the variable `KUBECONFIG` and `~/.kube/config`. Interactive commands follow
+//! kubectl ([`load_for_user`]) by the rules of client-go's `clientcmd`, with two exceptions. No default server exists
+//! (kubectl tries `localhost:8080`). The user of a context must exist (kubectl continues without credentials).
 //!
 //! Problems with the files are found at startup, and reported in one line that names the file or context and the
 //! remedy. Errors quote only names and addresses from a file, because other content may be secret. [`super::connect`]
@@ -53,7 +53,7 @@ pub enum KubeconfigError {
     Context {
         /// The files that were read.
         files: Files,
-        /// The text of the problem.
+        /// The problem, without its remedy.
         problem: String,
         /// The remedy, with the available names.
         advice: String,
@@ -75,7 +75,7 @@ pub enum KubeconfigError {
         files: Files,
         /// The context of the credentials, as `context "NAME": `. Empty without a context.
         context: String,
-        /// The text of the problem.
+        /// The problem, without its remedy.
         problem: String,
     },
     /// The address of the API server is invalid.
@@ -88,10 +88,10 @@ pub enum KubeconfigError {
         /// The invalid address.
         server: String,
     },
-    /// Neither flag is set and this process does not run in a pod.
+    /// Neither `--kubeconfig` nor `--master` is set, and this process does not run in a pod.
     #[error("neither --kubeconfig nor --master is set and this is not a pod ({0}): set --kubeconfig")]
     NotInCluster(String),
-    /// Neither flag is set and the pod's ServiceAccount is unusable.
+    /// Neither `--kubeconfig` nor `--master` is set, and the pod's ServiceAccount is unusable.
     #[error(
         "the pod's ServiceAccount is not usable ({0}): assign one to the pod and mount its token, or set --kubeconfig"
     )]

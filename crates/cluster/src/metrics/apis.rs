@@ -32,7 +32,7 @@ pub(super) struct Inner {
 pub(super) struct Groups {
     pub(super) custom: Arc<str>,
     pub(super) external: Arc<str>,
-    /// The name of requests for metrics of objects in `concertina_kube_api_requests_total`.
+    /// The name, in `concertina_kube_api_requests_total`, of requests for metrics of objects.
     pub(super) custom_requests: Arc<str>,
     pub(super) external_requests: Arc<str>,
     /// The group that serves custom and external metrics in place of the default groups. `None` for the default groups.
@@ -82,7 +82,7 @@ impl FetchError {
         }
     }
 
-    /// Returns the meaning of the error for the metrics API as a whole. `error` is the text for the query.
+    /// Returns the meaning of the error for the metrics API as a whole. `error` is the error of the query.
     fn ending<'a>(&self, error: &'a QueryError) -> AttemptResult<'a, QueryError> {
         match self {
             Self::Api(trouble) if trouble.is_transient() => AttemptResult::Failed(error),
@@ -127,7 +127,7 @@ impl Source {
 impl Inner {
     pub(super) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
         let total = options.total.clamp(1, Semaphore::MAX_PERMITS);
-        // Two APIs that hang must leave permits for the third API.
+        // The third API must get permits even if the other two APIs hang.
         let per_api = options.per_api.min((total - 1) / 2).max(1);
         let groups = Groups::new(Api::Custom.group().into(), Api::External.group().into(), None);
         Self {

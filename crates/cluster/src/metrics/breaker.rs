@@ -8,9 +8,8 @@
 //! circuit.
 //!
 //! Two rules bound the delay of queries after a recovery. First, a query that arrives during an attempt waits at most a
-//! second for its end. If the API has responded, the query is sent. Second, a stored error expires after a minute.
-//! Otherwise, a query that always follows a failing query within the same second would never be sent.
-//!
+//! second for the result of that attempt. If the API has responded, the query is sent. Second, a stored error expires
+//! after a minute. Otherwise, a query that always follows a failing query within the same second would never be sent.
 //!
 //! The type of a query is a parameter, so that other sources of metrics can use the breaker.
 
@@ -108,7 +107,8 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Circuit<Q, E> {
         self.failures >= FAILURES
     }
 
-    /// Returns the stored error that answers a query while the circuit is open. `None` if the circuit is closed.
+    /// Returns the stored error that answers a query while the circuit is open. `None` if the circuit is closed, or if
+    /// no error of the last minute is stored for the query.
     fn stored_error(&self, query: &Q, now: Instant) -> Option<&E> {
         let (since, error) = self.errors.get(query).filter(|_| self.is_open())?;
         (now < *since + HOLDS).then_some(error)
@@ -131,8 +131,8 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Circuit<Q, E> {
         BreakerAction::Ask(self.attempts)
     }
 
-    /// Records that a query, sent at `asked`, failed because of the API. Returns whether the failure opened the
-    /// circuit.
+    /// Records that a query, sent at `asked`, failed because of the API. Ignores a query that was sent before the last
+    /// response. Returns whether the failure opened the circuit.
     fn failed(&mut self, query: &Q, asked: Instant, now: Instant, error: &E) -> bool {
         if self.answered.is_some_and(|answered| asked < answered) {
             return false;

@@ -92,8 +92,8 @@ where
     T: Clone + Send + Sync + 'static,
     E: Clone + Send + Sync + 'static,
 {
-    /// Returns a recent answer, joins the request of an equal query, or starts one. A request is cancelled when all its
-    /// callers are dropped. `start` must set the `SentTime` that it receives.
+    /// Returns a recent answer, joins the request of an equal query, or starts a request. A request is cancelled when
+    /// all its callers are dropped. `start` must set the `SentTime` that it receives.
     pub fn join(
         &self,
         key: K,
@@ -110,8 +110,8 @@ where
         wanted: Duration,
         start: impl FnOnce(SentTime) -> Flight<T, E> + Send + 'static,
     ) -> SharedAnswer<T, E> {
-        // Declared before the lock, so that it is dropped after the lock. Dropping the last reference to a flight takes
-        // the lock.
+        // `_stale` is declared before the lock, so that it is dropped after the lock. Dropping the last reference to a
+        // flight takes the lock.
         let mut _stale = None;
         let mut previous = None;
         let mut inner = self.inner.lock();
@@ -160,7 +160,7 @@ where
         Either::Right(flight)
     }
 
-    /// Evicts answers that are too old for any later call. Returns whether an entry is left.
+    /// Evicts answers that are too old for any later call. Returns whether an entry remains.
     pub fn sweep(&self, now: Instant) -> bool {
         let mut inner = self.inner.lock();
         inner.by_key.retain(|_, entry| match entry.state {

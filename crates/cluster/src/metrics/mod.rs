@@ -1,4 +1,4 @@
-//! The client of the three metrics APIs, and of other API groups in their form.
+//! The client of the three metrics APIs, and of other API groups that serve the same types.
 //!
 //! Equal queries in flight share one request. With `--share-metrics`, later queries share recent responses, and HPAs of
 //! one namespace can share one list of its pods. The number of requests in flight is bounded per API and in total. Each

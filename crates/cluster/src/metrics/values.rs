@@ -1,6 +1,6 @@
 //! Custom metrics, external metrics, and the decoding that all lists of the metrics APIs share.
 //!
-//! An API group in the form of custom.metrics.k8s.io and external.metrics.k8s.io can replace both.
+//! One API group that serves both kinds of metrics can replace custom.metrics.k8s.io and external.metrics.k8s.io.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -192,8 +192,8 @@ pub(super) async fn ask_external(
     Ok(Answer::External(items.into()))
 }
 
-/// Returns the name of the metric in the path. client-go treats the metric as a resource, and resources are lower case,
-/// so adapters serve the lower-case name. Error texts contain the name as written. As in Go, each character maps to one
+/// Returns the name of the metric in the path. client-go treats the metric as a resource. Resources are lower case, so
+/// adapters serve the lower-case name. Error texts contain the name as written. As in Go, each character maps to one
 /// character: `İ` becomes `i`, without the combining dot.
 fn lower_case(metric: &str) -> String {
     metric.chars().filter_map(|character| character.to_lowercase().next()).collect()
@@ -234,7 +234,7 @@ pub(super) async fn list<T>(
     Ok(items)
 }
 
-/// Reads a list item by item into `item` and checks its kind.
+/// Reads a list, passes each item to `item`, and checks the kind of the list.
 pub(super) async fn read(
     client: &Client,
     call: &Call,

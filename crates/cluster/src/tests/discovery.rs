@@ -1,4 +1,5 @@
-//! Tests of the discovery of resources by the mapper, and of API groups in the form of the default metrics groups.
+//! Tests of the discovery of resources by the mapper, and of API groups that serve the same types as the default
+//! metrics groups.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::metrics::{ApiMetrics, Metrics, MetricsOptions};
 use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::{FaultAction, FaultRule, MetricsBackend, MetricsReply, MetricsRequest};
 
-/// Returns the same response to all requests.
+/// A metrics backend that returns the same response to all requests.
 #[derive(Debug)]
 struct Fixed(Mutex<MetricsReply>);
 

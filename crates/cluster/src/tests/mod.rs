@@ -1,5 +1,5 @@
-//! Tests of the clients against the embedded cluster, over HTTP and in virtual time. The tests of this file are those of
-//! scale and status requests, errors, the gate, and time limits.
+//! Tests of the clients against the embedded cluster, over HTTP and in virtual time. This file tests scale and status
+//! requests, errors, the gate, and time limits.
 
 mod discovery;
 mod events;

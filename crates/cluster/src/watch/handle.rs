@@ -132,7 +132,7 @@ impl WatchStatus {
     }
 }
 
-/// All watches of one resource, one for the cluster or one per namespace. Clones share the watches.
+/// All watches of one resource: a single cluster-wide watch, or a watch per namespace. Clones share the watches.
 #[derive(Debug, Clone)]
 pub struct Informer(Arc<[Handle]>);
 

@@ -1,5 +1,5 @@
-//! The resources that can be watched, and the intake of their objects and events from a list or a watch. Reads lists
-//! without a watch page by page and item by item. Memory contains one item at a time, not the whole list.
+//! The resources that can be watched, and the intake of their objects and events from a list or a watch. The function
+//! [`each`] reads a list without a watch, page by page. Memory contains one item at a time, not the whole list.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The state machine of the list and watch loop. An outcome leads to the next state and to a wait. No I/O.
+//! The state machine of the list and watch loop, without I/O. An outcome leads to the next state and to a wait.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(super) enum Outcome {
     },
     /// No event and no bookmark arrived within [`Machine::max_silence`].
     Silent {
-        /// Time since the last complete list.
+        /// Time since the last complete list. `None` while a list is read.
         view_age: Option<Duration>,
     },
     /// The server does not support streaming lists, or ignores the parameters.

@@ -117,7 +117,7 @@ async fn query_behind_a_failing_one_is_sent_once_a_minute() {
         steps.fail("broken", 0);
     }
     steps.fail("good", 0);
-    // Both queries are sent every 15 s, `good` always shortly after `broken`.
+    // Both queries arrive every 15 s, `good` always shortly after `broken`.
     for period in 1..4 {
         steps.fail("broken", period * 15_000);
         assert!(steps.ask("good", period * 15_000 + 5).is_some(), "{period}");

@@ -4,7 +4,7 @@ const PERIOD: Duration = Duration::from_secs(15);
 const AGE: Duration = Duration::from_secs(5);
 const LIMIT: usize = 64 << 20;
 
-/// A namespace with HPAs that send queries in periods.
+/// A namespace in which each HPA sends one query per period.
 struct Namespace {
     choice: Choice,
     now: Instant,
@@ -13,7 +13,7 @@ struct Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace of `pods` pods. Each HPA needs `each` pods.
+    /// Creates a namespace of `pods` pods. Each HPA selects `each` pods.
     fn new(pods: usize, each: usize) -> Self {
         let now = Instant::now();
         Self { choice: Choice::new(now, AGE, PERIOD), now, pods, each }

@@ -107,7 +107,7 @@ impl Shares {
         Ok(Answer::Resource(usage.all()))
     }
 
-    /// Selects the usage of the pods that a selector matches from the list of the namespace. `None` if the query must
+    /// Selects, from the list of the namespace, the usage of the pods that a selector matches. `None` if the query must
     /// be sent separately.
     async fn select(
         self: &Arc<Self>,
@@ -207,7 +207,7 @@ impl Shares {
         });
     }
 
-    /// Evicts stale entries. Returns whether an entry is left.
+    /// Evicts stale entries. Returns whether an entry remains.
     fn sweep(&self, now: Instant) -> bool {
         let queries = self.queries.sweep(now);
         let snapshots = self.snapshots.sweep(now);
@@ -262,7 +262,7 @@ struct Choice {
     backoff: Backoff,
 }
 
-/// The cost of a mode in the current period, which is counted at each query for both modes.
+/// The cost of a mode in the current period. The costs of both modes are counted, even of the mode that is not in use.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     requests: u64,
@@ -342,8 +342,8 @@ impl Choice {
         self.backoff.reset();
     }
 
-    /// Records that the namespace could not be listed although the API responded. Returns whether this is the
-    /// first failure in a row.
+    /// Records that the API responded without a usable list of the namespace. Returns whether this is the first failure
+    /// in a row.
     fn failed(&mut self, now: Instant) -> bool {
         self.paused = now.checked_add(self.backoff.fail());
         self.backoff.failures() == 1

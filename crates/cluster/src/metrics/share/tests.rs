@@ -16,7 +16,7 @@ use fake_cluster::{Cluster, FaultAction, FaultRule, Status};
 const AGE: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// Reports the same number of pods for every namespace.
+/// A source that reports the same number of pods for every namespace.
 #[derive(Debug)]
 struct Pods(AtomicUsize);
 

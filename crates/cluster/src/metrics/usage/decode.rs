@@ -34,7 +34,7 @@ pub(in crate::metrics) struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader for responses of which all pods are used.
+    /// Creates a reader for responses whose pods are all used.
     pub(in crate::metrics) fn without_labels() -> Self {
         Self::default()
     }

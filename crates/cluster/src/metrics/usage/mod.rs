@@ -70,7 +70,7 @@ struct Container {
 struct Amount {
     resource: u32,
     format: Format,
-    /// The amount in milli-units, rounded away from zero, as every use of the amount does first.
+    /// The amount in milli-units, rounded away from zero. No use of the amount needs a higher precision.
     milli: i64,
 }
 
@@ -358,8 +358,8 @@ fn call(namespace: &str, selector: &str) -> Call {
         .about("pods.metrics.k8s.io", "")
 }
 
-/// Replaces the URL in the error of a request for all pods of a namespace by the URL of a request for the selected
-/// pods. `None` if the message does not start with the URL of the request.
+/// Replaces the URL in an error text. The text is from a request for all pods of a namespace, and the result names the
+/// URL of a request for the selected pods. `None` if the message does not start with the URL of the request.
 pub(super) fn with_requested_url(message: &str, namespace: &str, selector: &str) -> Option<String> {
     let (all_pods, selected_pods) = (call(namespace, ""), call(namespace, selector));
     let (url, rest) = message.strip_prefix("Get \"")?.split_once('"')?;
