@@ -1,5 +1,5 @@
-//! The state of the controller: its replicas, the numbers of its metrics, the comparison of a dry run, and the
-//! handover of single HPAs. An [`Inspect`] reads it.
+//! The state of the controller: its replicas, the numbers of its metrics, the comparison of a dry run, and the handover
+//! of single HPAs. An [`Inspect`] reads this state.
 //!
 //! The controller's version may differ from the version of this program. Unknown fields of its pages are ignored, and
 //! missing fields have defaults.
@@ -83,7 +83,7 @@ pub struct Replica {
     pub node: String,
     /// Whether the pod holds the Lease.
     pub leads: bool,
-    /// Whether the pod is a dry run.
+    /// Whether the pod is a dry run, by its label `app.kubernetes.io/instance`.
     pub shadow: bool,
     /// `status.phase`.
     pub phase: String,
@@ -119,15 +119,15 @@ pub struct Parity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counts {
-    /// Both controllers made the same change.
+    /// Changes on which both controllers agree.
     pub same: u64,
-    /// The two controllers made different changes.
+    /// Changes for which the controllers decided different counts.
     pub different: u64,
-    /// Only the dry run would have made a change.
+    /// Changes that only the dry run decided.
     pub only_ours: u64,
-    /// Only the other controller made a change.
+    /// Changes that only the other controller made.
     pub only_builtin: u64,
-    /// The comparison is inconclusive.
+    /// Changes whose comparison is inconclusive.
     pub unknown: u64,
 }
 

@@ -1,10 +1,10 @@
 //! `concertina console`: a page with all HPAs of a cluster, served on a loopback address.
 //!
 //! One watch of HPAs fills a [`store::Store`] with [`row::Row`]s. They are computed from the objects alone, so the page
-//! works with any HPA controller. If a [`server::Record`] can be read, a row also has the controller's last
-//! decision. The [`server`] sends the rows and their changes as server-sent events. The explanation of a single HPA
-//! comes from an [`Explain`], the state of the controller from a [`controller::Inspect`], and the simulation of an HPA
-//! with other fields from a [`whatif::WhatIf`]. The caller implements these traits.
+//! works with any HPA controller. If a [`server::Record`] can be read, a row also has the controller's last decision.
+//! The [`server`] sends the rows and their changes as server-sent events. The caller implements further traits. An
+//! [`Explain`] explains a single HPA. A [`controller::Inspect`] reads the state of the controller. A [`whatif::WhatIf`]
+//! simulates an HPA with other fields.
 //!
 //! The controller itself serves the same [`pages`] on its secure port. It fills the store from its own watch, and a
 //! [`Review`] limits the rows to the HPAs that the client may list.
@@ -118,8 +118,8 @@ pub(crate) struct Observations {
 }
 
 impl Observations {
-    /// Adds an observation. It replaces the last one if the last two counts and the new count are equal, and the last
-    /// two observations are close in time. This bounds the number of observations.
+    /// Adds an observation. The observation replaces the last observation if the last two counts equal the new count,
+    /// and the last two observations are close in time. This rule bounds the number of observations.
     pub(crate) fn note(&mut self, key: &Key, observation: Observation) {
         let most = (MAX_OF_ALL / self.by_key.len().max(1)).clamp(MIN_OF_ONE, MAX_OF_ONE);
         let points = match self.by_key.get_mut(key) {

@@ -40,14 +40,13 @@ pub struct LastDecision {
     pub sentence: String,
     /// The time of the first sync with this decision.
     pub since: Timestamp,
-    /// The time of the last sync, if the next one is late.
+    /// The time of the last sync. `None` unless the next sync is late.
     pub late_since: Option<Timestamp>,
 }
 
 impl LastDecision {
     /// Creates the last decision from an entry of the record. `first` and `last` are the times of the first and the
-    /// last sync with this decision, `now` is the current time of the controller's clock, and `period` is the sync
-    /// period.
+    /// last sync with this decision. `now` is the current time of the controller's clock. `period` is the sync period.
     pub fn new(sentence: &str, first: Timestamp, last: Timestamp, now: Timestamp, period: Duration) -> Self {
         // A remaining time at the end of a sentence changes with each sync. The row shows the time since the first
         // sync.

@@ -73,8 +73,8 @@ struct Shared {
 }
 
 impl Console {
-    /// Creates the console of a cluster. The returned future runs the watch that fills `store` until it is dropped.
-    /// `watching` is a client without a token bucket. `namespace` limits the watch.
+    /// Creates the console of a cluster. The returned future fills `store` from a watch and reads the record, until the
+    /// future is dropped. `watching` is a client without a token bucket. `namespace` limits the watch.
     pub fn new(
         access: Access,
         store: &Store,
@@ -84,7 +84,7 @@ impl Console {
     ) -> (Self, BoxFuture<'static, ()>) {
         let options = WatchOptions {
             namespace: namespace.map(Into::into),
-            // Short, because a user waits for the rows.
+            // The wait is short, because a user waits for the rows.
             longest_wait: Duration::from_secs(3),
             jitter: Jitter::seeded(0),
             ..WatchOptions::default()

@@ -23,8 +23,8 @@ use crate::{Key, Review, Visible};
 const COALESCE: Duration = Duration::from_millis(100);
 /// The interval between two checks of the watch's state.
 const CHECK: Duration = Duration::from_secs(1);
-/// The number of checks after which a status event is sent even if the status is unchanged. It shows the client that
-/// the server runs.
+/// The number of checks after which a status event is sent even if the status is unchanged. The event shows the client
+/// that the server runs.
 const SILENT_CHECKS: u32 = 5;
 /// The interval between two reviews of a client's access.
 const REVIEW: Duration = Duration::from_secs(30);
@@ -150,7 +150,7 @@ impl Client {
                 }
                 _ = self.checks.tick() => self.check(),
                 changed = self.versions.changed() => {
-                    // Never fails, because the client's store owns the sender.
+                    // `changed` is never an error, because the client's store owns the sender.
                     if changed.is_ok() {
                         tokio::time::sleep(COALESCE).await;
                         self.read();

@@ -1,6 +1,6 @@
 //! What-if questions: simulations of an HPA with other fields.
 //!
-//! A question is a GET with the fields in its query, so that the rules of [`crate::access`] apply: a page of another
+//! A question is a GET with the fields in its query. The rules of [`crate::access`] therefore apply: a page of another
 //! origin has no token, and no request has a body. The limit of a request's headers bounds the size of a question. Only
 //! one simulation runs at a time.
 
@@ -107,7 +107,8 @@ impl Simulations {
         }
     }
 
-    /// Runs a simulation, after the current one. The connection polls the future, so a closed connection stops it.
+    /// Runs a simulation when the current simulation has finished. The connection polls the future, so a closed
+    /// connection stops the simulation.
     pub(crate) async fn respond(&self, subject: Subject, query: &str) -> Response<Body> {
         let answering = async {
             let fields = fields(query)?;

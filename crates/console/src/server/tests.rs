@@ -21,7 +21,7 @@ use crate::store::Store;
 use crate::whatif::{Question, WhatIf, WhatIfError};
 use crate::{Explain, Subject};
 
-/// Returns the namespace and name of the HPA, or fails for the name `broken`.
+/// A provider that explains an HPA by its namespace and name, and fails for the name `broken`.
 #[derive(Debug)]
 struct Echo;
 
@@ -49,15 +49,15 @@ impl Inspect for Echo {
     }
 }
 
-/// Returns the names of the fields. With the field `wait`, a simulation runs until it is dropped. The field `bad` is
-/// invalid.
+/// A provider that returns the names of the fields. With the field `wait`, a simulation runs until it is dropped. The
+/// field `bad` is invalid.
 #[derive(Debug, Default, Clone)]
 struct Simulation {
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-/// Counts a running simulation until it is dropped.
+/// A guard that counts a running simulation until the guard is dropped.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {
