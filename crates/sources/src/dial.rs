@@ -120,7 +120,7 @@ impl Dial for Network {
     }
 }
 
-/// Parses the certificates of a PEM text, which must contain at least one.
+/// Parses the certificates of a PEM text. The text must contain at least one certificate.
 fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, TlsProblem> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let certificates = parsed.map_err(|error| TlsProblem::Pem(error.to_string()))?;

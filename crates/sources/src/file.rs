@@ -45,7 +45,7 @@ pub struct PrometheusServer {
     pub bearer_token_file: Option<PathBuf>,
     /// Time limit of a query.
     pub timeout: Duration,
-    /// Interval of the source. A response is shared between equal queries for 90 % of it.
+    /// Interval of the source. A response is shared between equal queries for 90 % of the interval.
     pub interval: Duration,
     /// Maximum number of queries in flight. One namespace gets at most half of them, rounded up.
     pub concurrency: usize,
@@ -193,8 +193,8 @@ impl ServerFields {
     }
 }
 
-/// Checks the entries of the file. No entry may have the name of a server in `servers`, because metrics use both names
-/// as labels.
+/// Checks the entries of the file. No entry may have the name of a server in `servers`, because metrics identify
+/// servers and API groups by the same label.
 fn check_adapters(
     entries: Vec<AdapterFields>,
     servers: &BTreeMap<Arc<str>, PrometheusServer>,

@@ -1,5 +1,5 @@
-//! Requests with bounded time and size, over connections that a [`Dial`] opens, and the reasons why a source has no
-//! number.
+//! Requests over connections that a [`Dial`] opens, and the reasons why a source has no number. The callers limit the
+//! time and size of responses.
 //!
 //! Redirects are not followed, because a pod could redirect requests to any address.
 
@@ -288,7 +288,7 @@ impl Response {
         }
     }
 
-    /// Reads the whole body, up to `limit` bytes.
+    /// Reads the whole body. Fails if the body has more than `limit` bytes.
     pub(crate) async fn whole(mut self, limit: usize) -> Result<Vec<u8>, RequestError> {
         let mut body = Vec::new();
         while let Some(piece) = self.piece().await? {
@@ -319,8 +319,8 @@ impl Http {
         Self { client }
     }
 
-    /// Sends a GET request with the token of a file. Returns when the headers of the response have arrived. A redirect
-    /// is an error.
+    /// Sends a GET request, with the token from a file if `token` is set. Returns when the headers of the response have
+    /// arrived. A redirect is an error.
     pub(crate) async fn get_authorized(
         &self,
         url: &str,

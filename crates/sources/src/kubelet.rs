@@ -3,7 +3,7 @@
 //!
 //! The scraper sends requests directly to the kubelets. The node proxy of the API server requires the permission
 //! `nodes/proxy`, which also permits commands in containers. The token belongs to a separate account, because each node
-//! receives it.
+//! receives the token.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -34,8 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 256;
 const ACCEPT: &str = "text/plain;version=0.0.4";
 const NANOSECONDS: i64 = 1_000_000_000;
-/// The time for which a node is scraped, and the pods of a namespace are kept, after the last request of an HPA. Longer
-/// than the usual sync periods.
+/// The time for which a node is scraped, and the pods of a namespace are kept, after the last request of an HPA. This
+/// time is longer than the usual sync periods.
 const WANTED: Duration = Duration::from_mins(3);
 /// The time for which the counters of a node are kept without a new page. An average over a longer span would hide the
 /// current usage.

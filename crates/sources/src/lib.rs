@@ -8,8 +8,8 @@
 //! - [`Sources::past`] returns past values of a metric from Prometheus.
 //! - [`Dial`] opens the connections, over the network or in memory.
 //!
-//! [`promql`] restricts the queries of servers with `enforceNamespaceLabel` to the series of the tenant. Pages are read
-//! only from pods of the target, at the addresses and declared ports of these pods.
+//! [`promql`] restricts the queries of servers with `enforceNamespaceLabel` to the series of the tenant. The scraper of
+//! pods connects only to pods of the target, at the addresses and declared ports of these pods.
 
 mod dial;
 mod file;

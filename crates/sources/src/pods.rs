@@ -1,8 +1,8 @@
 //! The scraper of pods, which all HPAs share. Each page is scraped once per interval, for all metrics that HPAs read
 //! from it. A rate needs scrapes between two syncs, so pages are scraped repeatedly as long as an HPA needs them.
 //!
-//! Without a request in flight, a connection consists of its socket alone. hyper's buffers, 40 KiB for each connection,
-//! exist only during a request, so their number depends on the requests in flight, not on the pods.
+//! Without a request in flight, a connection consists of its socket alone. The buffers of hyper, 40 KiB for each
+//! connection, exist only during a request. Their number therefore depends on the requests in flight, not on the pods.
 
 mod pages;
 
@@ -141,7 +141,8 @@ impl Scraper {
         (Arc::clone(&pod.name), reading.unwrap_or_else(|_| Err(RequestError::Timeout(PATIENCE).into())))
     }
 
-    /// Returns the reading of a pod's page, which is younger than its interval.
+    /// Returns the reading of a metric of a pod. Scrapes the page if the last reading is older than 90 % of the
+    /// metric's interval.
     async fn page(
         self: &Arc<Self>,
         series: &Arc<PodSeries>,
@@ -221,7 +222,7 @@ impl Scraper {
         while let Some(piece) = response.piece().await? {
             scrape.push(&piece)?;
             turn += piece.len();
-            // Yields to other tasks during large pages.
+            // The task yields to other tasks during large pages.
             if turn >= TURN {
                 turn = 0;
                 tokio::task::yield_now().await;
@@ -265,7 +266,7 @@ struct Response {
 /// A connection with one request.
 struct Exchange {
     connection: Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>,
-    /// Kept alive, because the connection closes after the response if the sender is dropped.
+    /// The sender must outlive the response. Otherwise, the connection closes after the response.
     sender: SendRequest<Empty<Bytes>>,
     has_ended: bool,
 }
@@ -368,7 +369,8 @@ impl Response {
         body.poll_frame(cx)
     }
 
-    /// Returns the connection for the next request, unless the pod closes it. The whole body must have been read.
+    /// Returns the connection for the next request, unless the pod has closed it or has sent further bytes. The whole
+    /// body must have been read.
     async fn into_idle(self) -> Option<IdleConnection> {
         let Self { mut exchange, dial, .. } = self;
         poll_fn(|cx| {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 /// Default file with the token of an account that may only read metrics of nodes.
 const TOKEN: &str = "/var/run/secrets/concertina/kubelet/token";
-/// Minimum interval. Kubelets measure every ten seconds.
+/// Minimum interval between two scrapes of a node. Kubelets measure only every ten seconds.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An unusable source file.
@@ -17,7 +17,7 @@ pub enum FileError {
     /// The file cannot be read.
     #[error("cannot read {}: {reason}", .path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the source file.
         path: PathBuf,
         /// The cause.
         reason: String,
@@ -25,7 +25,7 @@ pub enum FileError {
     /// The file is not YAML, or has an unknown field or a value of another type.
     #[error("{} is invalid: {reason}", .path.display())]
     Syntax {
-        /// The file.
+        /// The path of the source file.
         path: PathBuf,
         /// The cause, with the line and the field.
         reason: String,
@@ -33,11 +33,11 @@ pub enum FileError {
     /// A field has an invalid value.
     #[error("{}: {field} {reason}", .path.display())]
     Field {
-        /// The file.
+        /// The path of the source file.
         path: PathBuf,
-        /// The path of the field.
+        /// The path of the field, such as `prometheus[0].url`.
         field: String,
-        /// The reason.
+        /// The rest of a sentence with the field as its subject, such as `must be from 1 to 65535, not 0`.
         reason: String,
     },
 }

@@ -30,8 +30,8 @@ const MAX_SECRETS: usize = 16;
 const MAX_BYTES: usize = 256 << 10;
 /// Time limit for the read of a Secret.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The time for which a client is kept after the last sync that prepared it. Equal to the time for which pages are
-/// scraped.
+/// The time for which a client is kept after the last sync that prepared it. This time equals the time for which pages
+/// are scraped.
 const KEPT: Duration = Duration::from_mins(3);
 /// Maximum number of clients of a namespace.
 const MAX_CLIENTS: usize = 16;
@@ -40,7 +40,7 @@ const MAX_CLIENTS: usize = 16;
 #[derive(Debug)]
 struct Prepared {
     authorities: Option<Vec<u8>>,
-    /// Replaced when the authorities change, so that no earlier connection is reused.
+    /// The [`Dial`] is replaced when the authorities change, so that no earlier connection is reused.
     dial: Arc<dyn Dial>,
     token: Option<HeaderValue>,
     at: Instant,

@@ -153,7 +153,7 @@ async fn usage_comes_from_two_measurements_with_their_time_and_window() {
     assert_eq!(web.containers[0].usage.get("memory").unwrap().value(), 67_108_864);
     let request = &rig.servers.requests()[0];
     assert_eq!((&*request.path, &*request.authorization), ("/metrics/resource", "Bearer secret"));
-    // The next measurement comes at 20 s. The age counts from the first page with the current measurement.
+    // The next measurement comes at 20 s. The age starts at the first page with the current measurement.
     assert!((1..=6).contains(&usage.oldest.elapsed().as_secs()), "{:?}", usage.oldest.elapsed());
     assert!(usage.scraped.elapsed() < Duration::from_secs(5));
 }

@@ -1,5 +1,5 @@
-//! The cost of scrapes of pods. `cargo bench -p sources --bench sources -- cost pods` runs these parts. Without names,
-//! all parts run.
+//! The cost of scrapes of pods. `cargo bench -p sources --bench sources -- cost pods` runs the parts `cost` and `pods`.
+//! Without names, all parts run.
 //!
 //! - `cost`: CPU of a scrape over one connection, for pages of 4 KB to 1 MB.
 //! - `pods`: 10,000 pods, each scraped once per second, with pages of 2 KB and 20 KB.
@@ -7,7 +7,7 @@
 //!
 //! Pages come over TCP from another process. CPU is the time of the thread with the scraper, and memory is the growth
 //! of the resident memory of its process. Each part runs in a separate process, because memory that one part frees
-//! would hide the growth of the next. The bench reads /proc, so it runs only on Linux.
+//! would hide the growth in the next part. The bench reads /proc, so it runs only on Linux.
 //!
 //! Without `--bench`, each part makes one short run, which checks that the part still works.
 
@@ -198,7 +198,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 struct Reads {
     /// The duration of each read.
     took: Vec<Duration>,
-    /// Number of reads that returned the numbers of all pods within the period.
+    /// Number of reads that returned recent numbers of all pods within the period.
     on_time: usize,
     /// The problem of the first read that was not on time.
     problem: Option<String>,

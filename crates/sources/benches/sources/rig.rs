@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::Failure;
 
-/// Connects to one server for every address, because the scraper refuses loopback addresses.
+/// A [`Dial`] that connects to one server for every address, because the scraper refuses loopback addresses.
 #[derive(Debug)]
 struct OneServer(SocketAddr);
 
@@ -36,7 +36,7 @@ impl Dial for OneServer {
     }
 }
 
-/// Ignores all reports, because the sources have no servers.
+/// An observer that ignores all reports, because the sources have no servers.
 pub(crate) struct Ignored;
 
 impl SourceObserver for Ignored {
@@ -99,7 +99,7 @@ impl Hpa {
     }
 }
 
-/// Measures the CPU time of this thread and the elapsed time.
+/// A stopwatch for the CPU time of this thread and the elapsed time.
 pub(crate) struct Stopwatch {
     cpu: Duration,
     started: Instant,
@@ -177,7 +177,7 @@ pub(crate) fn serve_pages() -> Result<(), Failure> {
     })
 }
 
-/// Answers the requests of a connection: `/SIZE` with a page, `/served` with the number of pages.
+/// Answers the requests of a connection: `/SIZE` with a page, and any other path with the number of served pages.
 async fn serve(
     mut stream: TcpStream,
     pages: Arc<BTreeMap<usize, Vec<u8>>>,
@@ -242,7 +242,7 @@ fn page(size: usize) -> String {
     page
 }
 
-/// The process with the pods. Dropping this value stops the process.
+/// The process that serves the pages of pods. Dropping this value stops the process.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,

@@ -14,7 +14,8 @@ use crate::dial::{Dial, Io};
 use crate::http::SourceError;
 use crate::settings::PodSettings;
 
-/// The time for which a page is scraped after the last request of an HPA. Longer than the usual sync periods.
+/// The time for which a page is scraped after the last request of an HPA. This time is longer than the usual sync
+/// periods.
 const WANTED: Duration = Duration::from_mins(3);
 /// The interval between two evictions of unused pages.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -48,7 +49,7 @@ pub struct PodAddress {
     pub is_of_node: bool,
     /// `status.hostIP`: the address of the node.
     pub node: Option<IpAddr>,
-    /// The TCP ports, each with its name, if it has one.
+    /// The TCP ports, each with its optional name.
     pub ports: Box<[(Option<Box<str>>, u16)]>,
 }
 
