@@ -26,8 +26,8 @@ impl Format {
     }
 }
 
-/// Parses a number as Prometheus does, with Go's `strconv.ParseFloat` without hexadecimal floats and underscores. A
-/// number that is too large for a 64-bit float is invalid.
+/// Parses a number as Prometheus does, which is like Go's `strconv.ParseFloat` without hexadecimal floats and
+/// underscores. A number that is too large for a 64-bit float is invalid.
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let signless = text.strip_prefix(['+', '-']).unwrap_or(text);

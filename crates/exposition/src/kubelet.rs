@@ -250,7 +250,7 @@ impl Storage {
         }
         let last = *last?;
         if point.start >= last.time {
-            return None; // restarted since
+            return None; // The container has restarted since the last scrape.
         }
         if point.time > last.time {
             return Some(last);

@@ -9,7 +9,7 @@
 
 use crate::format::Format;
 
-/// The bytes end within an entry.
+/// The error for bytes that end within an entry.
 #[derive(Debug)]
 pub(crate) struct Incomplete;
 
@@ -354,8 +354,8 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// Reads a timestamp such as ` 1.5`, or the start of an exemplar, which is ` # {`. An invalid timestamp such as `
-    /// #x` is also a token.
+    /// Reads a timestamp such as ` 1.5`, or the start of an exemplar, which is ` # {`. Invalid text such as `#x` is
+    /// also a timestamp token.
     fn timestamp_or_exemplar(&mut self) -> Lexed {
         let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
         let first = self.advance()?;

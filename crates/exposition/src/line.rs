@@ -30,8 +30,8 @@ pub(crate) struct Lines<'b> {
 
 impl<'b> Lines<'b> {
     /// Reads the line at the start of `bytes`. Returns the entry, and the length of the line with its line break.
-    /// `None` for an incomplete line, and for a line that needs tokens. `labels` must be unchanged since the last call,
-    /// or [`Self::forget`] must be called.
+    /// `None` for an incomplete line, and for a line that needs the lexer. `labels` must be unchanged since the last
+    /// call, or [`Self::forget`] must be called.
     pub(crate) fn read(
         &mut self,
         bytes: &'b [u8],
@@ -151,7 +151,7 @@ fn read_labels(
     }
 }
 
-/// Returns the position of the quote that ends a text. The line has no NUL bytes and line breaks, which would be
+/// Returns the position of the quote that ends a text. The line has no NUL byte and no line break, which would be
 /// invalid in an escape.
 fn quote(line: &[u8], mut start: usize) -> Option<usize> {
     loop {
@@ -236,7 +236,7 @@ mod tests {
     use crate::entry;
     use crate::lexer::Lexer;
 
-    /// Lines with equal names and labels.
+    /// Lines with few different names and labels, so that successive lines share them.
     const LINES: [&str; 25] = [
         "# HELP a b\n\0\0a 1\n",
         "a{x=\"1\",y=\"2\"} 1\n",

@@ -152,7 +152,7 @@ impl LabelsHash {
                 text.extend_from_slice(part);
             }
         }
-        // Two SipHashes whose inputs differ in their first byte.
+        // The hash consists of two SipHashes whose inputs differ in the first byte.
         Self([0, 1].map(|first| {
             let mut hasher = DefaultHasher::new();
             hasher.write_u8(first);
@@ -316,7 +316,7 @@ mod tests {
             // Only scrapes within the window count.
             (&[(1, &[("a", 0.0)]), (8, &[("a", 700.0)]), (18, &[("a", 710.0)])], Some(1.0)),
             (&[(1, &[("a", 0.0)]), (12, &[("a", 700.0)])], None),
-            // A new series counts from its second scrape on. A missing series no longer counts.
+            // A new series has a rate from its second scrape on. A missing series has no rate.
             (&[(1, &[("a", 0.0)]), (3, &[("a", 4.0), ("b", 9.0)])], Some(2.0)),
             (&[(1, &[("a", 0.0), ("b", 0.0)]), (3, &[("a", 4.0)])], Some(2.0)),
             (&[(1, &[("a", 0.0), ("b", 0.0)]), (3, &[("a", 4.0), ("b", 2.0)])], Some(3.0)),

@@ -80,7 +80,7 @@ fn compare(
         .arg(command)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null()) // metrics-server logs each pod that it skips
+        .stderr(Stdio::null()) // metrics-server logs each pod that it skips.
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -297,7 +297,7 @@ fn kubelet_pages(random: &mut Random, count: usize) -> Vec<(u8, Vec<u8>)> {
                     None => {}
                     Some(_) if random.below(25) == 0 => drop(pods.remove(&key)),
                     Some(known) => match random.below(12) {
-                        0 => {} // the counters stay the same
+                        0 => {} // The counters stay the same.
                         1 => *known = Container { started: now - random.number(30_000), cpu: 0.0, time: now },
                         2 => known.cpu /= 2.0,
                         3 => known.time = known.time.saturating_sub(random.number(30_000)),
