@@ -28,7 +28,7 @@ pub enum Answer {
     Scalar(f64),
 }
 
-/// An answer from which no count can be computed.
+/// An answer without usable numbers.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AnswerError {
     /// The response is not an answer of the query API.

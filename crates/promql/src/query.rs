@@ -36,8 +36,8 @@ pub struct Variables<'a> {
     pub pods: &'a [&'a str],
 }
 
-/// The pattern by which the names of pods derive from the name of their workload. It replaces `$pods` for times before
-/// the current pods existed.
+/// The pattern by which the names of pods derive from the name of their workload. In a query of the past, `$pods`
+/// stands for this pattern, because earlier pods had other names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodNames {
     /// Names such as `web-7d9f8c6b5-x2k4q`, of a Deployment or another kind that creates ReplicaSets.

@@ -165,7 +165,8 @@ proptest! {
         if let Ok(text) = restricted(&query) {
             // A second restriction changes nothing, because each selector already has the label.
             prop_assert_eq!(restricted(&text), Ok(text.clone()));
-            // The generator writes one brace per selector, so the number of braces is the number of selectors.
+            // The generator writes one opening brace per selector, so the number of opening braces is the number of
+            // selectors.
             let selectors = query.matches('{').count();
             let labels = text.matches(r#"namespace="shop""#).count();
             prop_assert_eq!(selectors, labels, "{} of {}", text, query);
