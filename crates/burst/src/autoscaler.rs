@@ -33,9 +33,9 @@ struct Panic {
 pub struct InvalidSample(pub f64);
 
 impl Autoscaler {
-    /// Creates an autoscaler without samples. If `ready`, the number of ready pods, is above 1, it starts in panic
-    /// mode: the count does not fall for at least the length of the stable window. `now` is in seconds since the Unix
-    /// epoch.
+    /// Creates an autoscaler without samples. `ready` is the number of ready pods. If it is above 1, the autoscaler
+    /// starts in panic mode. The count then does not fall for at least the length of the stable window. `now` is in
+    /// seconds since the Unix epoch.
     ///
     /// # Errors
     /// Returns an error if a setting is outside of its bounds.
@@ -56,8 +56,8 @@ impl Autoscaler {
         &self.settings
     }
 
-    /// Adds `load`, the sum over all pods at `second`, in seconds since the Unix epoch. Loads of the same second add
-    /// up. After a failed scrape, do not call this function.
+    /// Adds `load`, the sum over all pods. `second` is the time of the load, in seconds since the Unix epoch. Loads of
+    /// the same second add up. After a failed scrape, do not call this function.
     ///
     /// # Errors
     /// Returns an error, and ignores the sample, if it is not a finite number.
@@ -79,7 +79,7 @@ impl Autoscaler {
         let ready = ready.max(1);
         let pods = f64::from(ready);
         let lowest = (pods / self.settings.max_scale_down_rate).floor();
-        // Rounded up, so that a rate close to 1 permits a step of one pod.
+        // The limit is rounded up, so that a rate close to 1 permits a step of one pod.
         let highest = (self.settings.max_scale_up_rate * pods).ceil();
 
         let stable = self.proposal(self.stable.average(now), lowest, highest);
@@ -160,8 +160,8 @@ pub struct Settings {
     pub stable_window: u32,
     /// The length of the panic window, in seconds, from 1 to the stable window.
     pub panic_window: u32,
-    /// The multiple of the ready pods that starts the panic mode, if the average of the panic window needs at least
-    /// that number of pods. At least 1. 2 means 200 %.
+    /// The panic mode starts if the average of the panic window needs at least this multiple of the ready pods. At
+    /// least 1. 2 means 200 %.
     pub panic_threshold: f64,
     /// The largest factor of a step up, relative to the ready pods. Above 1.
     pub max_scale_up_rate: f64,
@@ -254,7 +254,7 @@ pub enum InvalidSettings {
     ActivationScale(i32),
 }
 
-/// `value` without its fraction, within the range of a replica count. NaN becomes 0.
+/// Returns `value` without its fraction, within the range of a replica count. NaN becomes 0.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "`as` from a float saturates, and NaN becomes 0: both are intended"

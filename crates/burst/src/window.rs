@@ -37,7 +37,7 @@ pub(crate) struct Average {
 }
 
 impl Window {
-    /// An empty window of `seconds`, at least 1.
+    /// Creates an empty window of `seconds`, at least 1.
     pub(crate) fn new(seconds: u32) -> Self {
         let length = usize::try_from(seconds.max(1)).unwrap_or(usize::MAX);
         Self { buckets: vec![0.0; length], total: 0.0, written: None }
@@ -107,7 +107,7 @@ fn bucket(buckets: &mut [f64], second: i64) -> Option<&mut f64> {
     buckets.get_mut(index)
 }
 
-/// The position of `second` in a ring of `length` buckets. `length` is not 0.
+/// Returns the position of `second` in a ring of `length` buckets. `length` is not 0.
 fn ring_index(second: i64, length: usize) -> usize {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
     usize::try_from(second.rem_euclid(length.max(1))).unwrap_or(0)
@@ -123,7 +123,7 @@ pub(crate) struct Delay {
 }
 
 impl Delay {
-    /// A delay of `seconds`, at least 1, rounded up to whole intervals.
+    /// Creates a delay of `seconds`, at least 1, rounded up to whole intervals.
     pub(crate) fn new(seconds: u32) -> Self {
         Self { length: i64::from(seconds.div_ceil(2).max(1)), highest: VecDeque::new() }
     }
@@ -133,8 +133,8 @@ impl Delay {
         let interval = second.div_euclid(INTERVAL);
         while self.highest.pop_back_if(|(_, earlier)| *earlier <= result).is_some() {}
         while self.highest.pop_front_if(|(at, _)| interval.saturating_sub(*at) >= self.length).is_some() {}
-        // Not stored after a higher result of the same interval, or after a result of a later interval if the clock was
-        // set back.
+        // The result is not stored after a higher result of the same interval. If the clock was set back, it is not
+        // stored after a higher result of a later interval either.
         if self.highest.back().is_none_or(|(at, _)| *at < interval) {
             self.highest.push_back((interval, result));
         }
@@ -165,7 +165,7 @@ mod tests {
             // A second without a sample has the load 0 between two samples, and is not covered after the last sample.
             (&[(10, 4.0), (12, 2.0)], 12, (2.0, 3)),
             (&[(10, 4.0), (12, 2.0)], 14, (2.0, 3)),
-            // Seconds leave the window even without new samples.
+            // Seconds drop out of the window even without new samples.
             (&[(10, 4.0), (12, 2.0)], 15, (1.0, 2)),
             (&[(10, 4.0), (12, 2.0)], 16, (2.0, 1)),
             (&[(10, 4.0), (12, 2.0)], 17, (0.0, 0)),
@@ -173,12 +173,12 @@ mod tests {
             (&[(12, 2.0), (10, 4.0)], 12, (2.0, 3)),
             (&[(12, 2.0), (8, 8.0)], 12, (2.0, 5)),
             (&[(12, 2.0), (7, 8.0)], 12, (2.0, 1)),
-            // A gap as long as the window resets it.
+            // A gap of the length of the window resets the window.
             (&[(10, 4.0), (14, 1.0)], 14, (1.0, 5)),
             (&[(10, 4.0), (15, 1.0)], 15, (1.0, 1)),
             // After the clock is set back, the average still covers all samples.
             (&[(10, 4.0), (12, 2.0)], 3, (2.0, 3)),
-            // Rounded to six decimal places.
+            // The average is rounded to six decimal places.
             (&[(10, 1.0), (11, 0.0), (12, 0.0)], 12, (0.333_333, 3)),
             (&[(10, 2.0), (11, 0.0), (12, 0.0)], 12, (0.666_667, 3)),
         ] {
