@@ -187,7 +187,7 @@ pub fn counted(number: impl TryInto<u64>, what: &str) -> String {
     }
 }
 
-/// Formats a list of names, of which it writes at most `most`: `a, b, c and 4 more`.
+/// Formats at most `most` of the names and the number of the others, such as `a, b, c and 4 more`.
 pub fn listed(names: &[&str], most: usize) -> String {
     let first = names.get(..most).unwrap_or(names);
     match names.len() - first.len() {

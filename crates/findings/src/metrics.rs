@@ -12,7 +12,7 @@ use policies::steps::{NO_SOURCES, SourceReading};
 
 use crate::{Facts, Finding, FindingId, counted, listed, target_name};
 
-/// Maximum age of a fresh sample, in addition to its window. Metrics APIs collect at least once a minute.
+/// Maximum age of a fresh sample, in addition to its window. Metrics APIs collect samples at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
 /// Age above which the number of a source is reported as stale, in seconds. By default, sources are read at least once
 /// a minute.

@@ -88,8 +88,8 @@ pub(crate) fn shared(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 /// Finds field managers that set `spec.replicas` without the scale subresource. The finding is a warning if a further
-/// write is likely: by a known tool, by server-side apply, or by a manager that set the field after the HPA's last
-/// rescale.
+/// write is likely. Likely writers are known tools, server-side apply, and managers that set the field after the HPA's
+/// last rescale.
 pub(crate) fn field_managers(facts: &Facts<'_>) -> Option<Finding> {
     let object = facts.target?.object.as_ref()?;
     let mut managers: Vec<&FieldManager> =
