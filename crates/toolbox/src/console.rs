@@ -49,7 +49,7 @@ pub enum ConsoleError {
     /// The client for the cluster cannot be created.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The flags that explanations assume are invalid.
+    /// Explanations assume an invalid flag of the controller.
     #[error(transparent)]
     Flags(#[from] FlagError),
     /// The file of `--metric-sources-file` cannot be used.
@@ -58,7 +58,7 @@ pub enum ConsoleError {
     /// The port cannot be bound.
     #[error("cannot listen on {address} (--port): {source}; omit the flag to use a free port")]
     Listen {
-        /// The address.
+        /// The loopback address with the port.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
@@ -66,19 +66,19 @@ pub enum ConsoleError {
     /// The system has no random numbers for the token.
     #[error("cannot create the token of the console: the system provides no random numbers")]
     Random,
-    /// Standard output cannot be written.
+    /// The write to standard output failed.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// The cluster that a console shows.
+/// The cluster that a console shows, and the inputs of its explanations.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
     /// Clients created with [`client_options`] of `refusals`.
     pub(crate) clients: &'a Clients,
     /// The reads that the server refuses.
     pub(crate) refusals: Arc<Refusals>,
-    /// The namespace. `None` shows all namespaces.
+    /// The namespace to show. `None` shows all namespaces.
     pub(crate) namespace: Option<&'a str>,
     /// The Leases of controllers whose records are read. If empty, no record is read.
     pub(crate) leaders: Vec<Leader>,
@@ -132,7 +132,8 @@ impl Listening {
     }
 }
 
-/// Serves the page until `stop`, and opens the browser.
+/// Serves the page until `stop`. Also opens the browser, unless an option prevents it or standard output is not a
+/// terminal.
 ///
 /// # Errors
 /// Returns a [`ConsoleError`] if the page cannot be served.

@@ -32,7 +32,7 @@ use sources::Sources;
 #[derive(Debug, Clone)]
 pub(super) struct Explainer {
     pub(super) clients: Clients,
-    /// Locked during an explanation, because the collected refusals belong to a single explanation.
+    /// Locked while the state of an HPA is read, because the collected refusals belong to a single read.
     pub(super) refusals: Arc<Mutex<Arc<Refusals>>>,
     leaders: Vec<Leader>,
     pub(super) changes: LeaderChanges,
@@ -64,11 +64,11 @@ struct Explanation<'a> {
     timeline: Option<Drawing>,
     /// Whether the past comes from the controller's record.
     recorded: bool,
-    /// The HPA as YAML, without `managedFields`.
+    /// The HPA as YAML, without `managedFields`. `None` if the HPA itself was not read.
     yaml: Option<String>,
-    /// The lines of the YAML that affected the decision.
+    /// The fields that affected the decision, by their lines in the YAML.
     marks: Vec<Mark>,
-    /// The current values of the what-if form.
+    /// The current values of the what-if form. `None` if the HPA itself was not read.
     form: Option<Form>,
 }
 
@@ -112,7 +112,8 @@ impl Explainer {
             .map_err(|error| format!("failed to encode the explanation: {error}"))
     }
 
-    /// Reads the state of an HPA, and the controller's record if it is readable.
+    /// Reads the state of an HPA, and the controller's record if it is readable. Also adds the last change of the
+    /// leader to the known changes.
     pub(super) async fn situation(
         &self,
         refusals: &MutexGuard<'_, Arc<Refusals>>,

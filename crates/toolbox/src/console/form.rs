@@ -1,4 +1,4 @@
-//! The fields of the page's what-if form: their current values, and their changes of an HPA.
+//! The fields of the page's what-if form: their current values, and an HPA with changed fields.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 
 use crate::values::{at, list, plain, set, text};
 
-/// The fields of the metric sources.
+/// The fields of an entry in `spec.metrics` that can contain its source.
 const SOURCES: [&str; 5] = ["resource", "containerResource", "pods", "object", "external"];
-/// The fields of a target with its value.
+/// The fields of a metric's target that can contain its value.
 const VALUES: [&str; 3] = ["averageUtilization", "averageValue", "value"];
 /// Maximum number of rate policies of a direction.
 const MAX_POLICIES: usize = 16;
 /// The allowed range of the time to simulate, in hours.
 const HOURS: std::ops::RangeInclusive<u32> = 1..=24;
 
-/// The current values of all fields.
+/// The current values of all fields of the form.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Form {
     metrics: Vec<MetricField>,
@@ -37,7 +37,7 @@ pub(super) struct Form {
 /// The target of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct MetricField {
-    /// The index in the spec.
+    /// The index in `spec.metrics`.
     index: usize,
     name: String,
     /// `averageUtilization`, `averageValue` or `value`.

@@ -1,7 +1,6 @@
 //! The state of the controller, from its Lease, its pods and its pages.
 //!
-//! Each part requires its own permission. If a part cannot be read, the state contains the other parts and the missing
-//! permission.
+//! Each part requires its own permission. If a part cannot be read, the state contains the other parts and the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +50,8 @@ struct Shared {
 }
 
 impl Inspector {
-    /// Creates a reader for the first of the given Leases that exists. If `leaders` is empty, nothing is read.
+    /// Creates a reader for the controller with the first Lease of `leaders` that exists. If `leaders` is empty,
+    /// nothing is read.
     pub fn new(clients: Clients, leaders: Vec<Leader>) -> Self {
         Self { clients, leaders, shared: Arc::default() }
     }
@@ -127,7 +127,7 @@ impl Inspector {
         is_refused
     }
 
-    /// Lists the pods of the installation.
+    /// Lists the pods of the controller and of a dry run.
     async fn replicas(&self, client: &Client, state: &mut ControllerState) {
         let mut namespaces: Vec<&str> = match &state.lease {
             Some(lease) => vec![lease.namespace.as_str()],

@@ -1,6 +1,6 @@
 //! The past of HPAs and of the leader. The recent past of an HPA comes from a situation of `why`, the controller's
-//! record, the observations of the console, and the Prometheus servers that the scaling policy names. The console reads
-//! the record of the leader and its changes again while pages are open.
+//! record, the observations of the console, and the Prometheus servers that the scaling policy names. While pages are
+//! open, the console repeatedly reads the leader's record and its Lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) fn longest(record: Option<&DecisionList>) -> SignedDuration {
     if record.is_some_and(|record| !record.decisions.is_empty()) { RECORDED } else { SEEN }
 }
 
-/// Collects the past. Returns `None` if the HPA itself was not read.
+/// Collects the recent past of an HPA. Returns `None` if the HPA itself was not read.
 pub(super) fn past(
     situation: &Situation,
     record: Option<&DecisionList>,
@@ -126,8 +126,8 @@ fn events(situation: &Situation) -> Vec<(Timestamp, bool, String, String)> {
     events
 }
 
-/// Returns the last status write of each manager if several managers write the status, and the last write of the
-/// target's replicas by each foreign manager.
+/// Returns the last status write of each field manager, if several managers write the status. Also returns the last
+/// write of the target's replicas by each manager that is not an HPA controller.
 fn writers(situation: &Situation) -> Vec<(Timestamp, String)> {
     let statuses = situation.hpa.as_ref().map(|hpa| hpa.status_writers.as_slice()).unwrap_or_default();
     let of_status = statuses
@@ -190,8 +190,8 @@ fn rule_of<'a>(rules: &'a [MetricRule], metric: &MetricSource) -> Option<(&'a Me
 
 /// Maximum number of pages of a record to read. A page has at most 500 HPAs.
 const MAX_PAGES: usize = 40;
-/// Maximum difference between two times of one change of the leader: the acquisition in the Lease, and the restoration
-/// of histories in a record.
+/// Maximum difference between two times of the same change of the leader. A Lease has the time of its acquisition, and
+/// a record has the time at which the leader restored the histories.
 const SAME: SignedDuration = SignedDuration::from_secs(60);
 /// Maximum number of changes to keep. The oldest change is dropped first.
 const MAX_CHANGES: usize = 200;
@@ -205,12 +205,12 @@ enum ReadError {
     /// The response is not a record.
     #[error("failed to parse the controller's record: {0}: use the version of the controller")]
     Format(#[from] serde_json::Error),
-    /// The record has another version.
+    /// The record has another API version.
     #[error("the controller's record has version {0}, not {API_VERSION}: use the version of the controller")]
     Version(String),
 }
 
-/// Reads the last decisions of all HPAs from the record of the first leader, through one connection that stays open.
+/// Reads the last decisions of all HPAs from the record of the leader, through one connection that stays open.
 #[derive(Debug, Clone)]
 pub(super) struct LeaderRecord {
     clients: Clients,
@@ -326,8 +326,8 @@ impl LeaderChanges {
         }
     }
 
-    /// Adds the change in the first Lease that exists. An unreadable Lease is ignored, because the page of the
-    /// controller shows the reason.
+    /// Adds the last change that the first existing Lease shows. An unreadable Lease is ignored, because the page of
+    /// the controller shows the reason.
     pub(super) async fn read(&self, client: &Client, leaders: &[Leader]) {
         for Leader { namespace, lease } in leaders {
             let Ok(Some(found)) = typed::get(&client.namespaced::<Lease>(namespace), lease).await else {

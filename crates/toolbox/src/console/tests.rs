@@ -93,7 +93,7 @@ async fn explanation_of_a_missing_hpa_is_the_error_of_why() {
     assert_eq!(explanation(&cluster).await, "HPA web not found in namespace shop");
 }
 
-/// Returns a cluster with a Deployment of 3 pods and its HPA.
+/// Returns a cluster with a Deployment of 3 replicas and its HPA.
 fn running() -> Cluster {
     let cluster = Cluster::new(Arc::new(SystemClock));
     let container = json!({"name": "app", "image": "a", "resources": {"requests": {"cpu": "500m"}}});

@@ -20,7 +20,7 @@ use crate::why::Situation;
 use crate::why::situation::FlagOrigin;
 use crate::words;
 
-/// The flags of the scenario that have the controller's values, if these are known.
+/// The flags whose values the scenario copies from the controller, if the values are known.
 const FLAGS: [&str; 4] = [
     "horizontal-pod-autoscaler-tolerance",
     "horizontal-pod-autoscaler-downscale-stabilization",
@@ -118,7 +118,8 @@ impl WhatIf for Explainer {
     }
 }
 
-/// Returns the command that changes an HPA of a cluster: one line for a POSIX shell, in ASCII. Empty without a change.
+/// Returns the command that changes an HPA, for a POSIX shell. The command is one line of ASCII if `namespace` and
+/// `name` are valid. Empty without a change.
 fn command(namespace: &str, name: &str, before: &Value, after: &Value) -> String {
     let patch = merge_patch(before, after);
     if patch.as_object().is_none_or(Map::is_empty) {
