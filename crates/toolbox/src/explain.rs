@@ -143,7 +143,7 @@ impl Narrative<'_> {
         step
     }
 
-    /// Returns the reason why the metrics have no proposal.
+    /// Returns the reason why the failed metrics prevent a decision.
     fn failed(&self) -> String {
         let (failed, total) = (self.explanation.failed_count(), self.explanation.metric_count());
         if failed == total {
@@ -155,7 +155,7 @@ impl Narrative<'_> {
         )
     }
 
-    /// Formats a time. A time in the future includes the wait.
+    /// Formats a time. For a time after the decision, the text includes the wait.
     fn time_text(&self, when: Timestamp) -> String {
         let time = self.zone.time(when, self.at);
         if when > self.at { format!("{time} (in {})", Span::between(self.at, when)) } else { time }

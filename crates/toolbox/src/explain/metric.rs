@@ -11,7 +11,7 @@ use super::{Line, Narrative, Step, counted, share_of};
 /// Maximum number of uncounted pods to name per reason.
 const NAMED: usize = 10;
 
-/// The uncounted groups, in the order of the output.
+/// The groups of pods that are not counted, in the order of the output.
 const UNCOUNTED: [PodGroup; 10] = [
     PodGroup::Missing,
     PodGroup::UnreadyPending,
@@ -29,7 +29,7 @@ impl Narrative<'_> {
     pub(super) fn metric(&self, index: usize) -> Option<Step> {
         let metric = self.explanation.metrics.get(index)?;
         let number = match (self.explanation.metrics.len(), self.explanation.unlisted) {
-            // The position in the spec is unknown.
+            // If a record does not list all metrics, the positions of the listed metrics in the spec are unknown.
             (1, None) | (_, Some(_)) => "Metric".to_owned(),
             (several, None) => format!("Metric {} of {several}", index + 1),
         };
@@ -188,8 +188,8 @@ fn filled_in(reading: &MetricReading, corrected: Corrected) -> Line {
     judged(line.strong(number(corrected.ratio)), corrected.ratio, reading)
 }
 
-/// Formats a ratio with two decimal places if they are exact, and otherwise with four. With only two, a ratio outside
-/// the tolerance could appear to be at its limit.
+/// Formats a ratio with up to two decimal places if they are exact, and otherwise with up to four. With only two
+/// places, a ratio outside the tolerance could appear to be at its limit.
 fn number(ratio: f64) -> String {
     let short = trimmed(ratio, 2);
     let exact = short.parse::<f64>().is_ok_and(|short| (short - ratio).abs() < 1e-9);
@@ -281,7 +281,7 @@ fn of_one(pod: &PodVerdict, reading: &MetricReading) -> String {
     }
 }
 
-/// Returns the line about one uncounted group: the number of pods, the reason, and up to [`NAMED`] names.
+/// Returns the line about a group of uncounted pods: the number of pods, the reason, and up to [`NAMED`] names.
 fn uncounted(reading: &MetricReading, group: PodGroup) -> Option<Line> {
     let number = reading.count(|other| other == group);
     if number == 0 {

@@ -7,7 +7,7 @@ use crate::words;
 /// One step of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The title.
+    /// The title, such as `Result`.
     pub title: String,
     /// The lines below the title.
     pub lines: Vec<Line>,
@@ -79,13 +79,13 @@ impl Line {
         self
     }
 
-    /// Appends plain text.
+    /// Appends text without emphasis.
     #[must_use]
     pub fn plain(self, text: impl Into<String>) -> Self {
         self.with(Role::Plain, text)
     }
 
-    /// Appends strong text.
+    /// Appends text for the main statement.
     #[must_use]
     pub fn strong(self, text: impl Into<String>) -> Self {
         self.with(Role::Strong, text)
