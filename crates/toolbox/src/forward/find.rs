@@ -15,7 +15,7 @@ use cluster::typed;
 
 /// The default secure port of kube-controller-manager and Concertina.
 const PORT: u16 = 10257;
-/// The label on the pods of every Concertina installation.
+/// The label selector for the pods of every Concertina installation.
 const OURS: &str = "app.kubernetes.io/name=concertina";
 /// Maximum length of a hostname. The name of a pod may be longer.
 const HOSTNAME: usize = 63;
@@ -59,14 +59,14 @@ impl Which {
     }
 }
 
-/// A pod and its serving port.
+/// A pod and its secure port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// The pod's namespace.
     pub namespace: String,
     /// The name of the pod.
     pub pod: String,
-    /// The secure port.
+    /// The port that serves HTTPS.
     pub port: u16,
 }
 
@@ -110,7 +110,8 @@ async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, Fo
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(reading("get", "pods", namespace, error)),
     }
-    // The hostname may be that of a node, for a pod with `hostNetwork`, or the first 63 characters of the pod's name.
+    // A pod with `hostNetwork` has the hostname of its node. Another pod can set `spec.hostname`, or its hostname is
+    // the first 63 characters of its name.
     let pods = list(client, namespace, OURS).await?;
     let mut matching = pods.into_iter().filter(|pod| is_on(pod, &host));
     match (matching.next(), matching.next()) {
@@ -178,8 +179,8 @@ fn reading(verb: &'static str, resource: &'static str, namespace: &str, error: A
     }
 }
 
-/// Returns the secure port of a pod: of its command line, of its ports, or else the default. Returns `None` if the pod
-/// does not serve HTTPS.
+/// Returns the secure port of a pod: from `--secure-port`, from the port with the name `https`, or else the default.
+/// Returns `None` if the pod does not serve HTTPS.
 fn port(spec: &PodSpec) -> Option<u16> {
     let mut words = spec
         .containers

@@ -1,8 +1,8 @@
 //! HTTPS requests to the pod of a controller, through the API server's port-forward, as the kubeconfig user.
 //!
-//! The API server authenticates itself, authorizes the port-forward and connects to the pod. TLS runs end to end
-//! between this process and the pod, which may present any certificate. The pod receives the user's bearer token or
-//! client certificate. The controller authenticates and authorizes the user through the API server.
+//! The API server authorizes the port-forward, and the kubelet connects to the pod. TLS runs end to end between this
+//! process and the pod, which may present any certificate. The pod receives the user's bearer token or client
+//! certificate. The controller authenticates and authorizes the user through the API server.
 //!
 //! | request | RBAC: verb, resource |
 //! |---|---|
@@ -80,10 +80,10 @@ pub enum ForwardError {
         /// The namespace in which the pod was searched.
         namespace: String,
     },
-    /// Several pods match.
+    /// Several running pods match the labels or the hostname of the Lease's holder.
     #[error("namespace {namespace} has several running {what}: specify one")]
     Ambiguous {
-        /// A description of the pods.
+        /// The pods, such as `pods with app=web`.
         what: String,
         /// The namespace of the pods.
         namespace: String,
@@ -97,7 +97,7 @@ pub enum ForwardError {
         namespace: String,
         /// The name of the pod.
         pod: String,
-        /// The pod's phase.
+        /// The pod's phase, such as `Pending`.
         phase: String,
     },
     /// The pod does not serve HTTPS.
@@ -121,7 +121,7 @@ pub enum ForwardError {
     /// The API server returned an error.
     #[error("{doing}: {error}")]
     Api {
-        /// The failed operation.
+        /// The failed operation, such as `failed to list pods in namespace shop`.
         doing: String,
         /// The API server's error.
         error: Box<ApiError>,
@@ -134,10 +134,10 @@ pub enum ForwardError {
         /// The reason of the API server or the kubelet.
         reason: String,
     },
-    /// The clients have no user credentials, for example in-process clients.
+    /// The clients have no user credentials. In-process clients, for example, have none.
     #[error("the user has no credentials: set a token or a client certificate in the kubeconfig")]
     NoUser,
-    /// The user's credentials are not suitable.
+    /// The user's credentials cannot be used for a controller.
     #[error(transparent)]
     User(#[from] UserError),
     /// The TLS handshake failed.
@@ -156,10 +156,10 @@ pub enum ForwardError {
     Status {
         /// The HTTP status code.
         code: u16,
-        /// The error text.
+        /// The error text of the controller.
         message: String,
     },
-    /// The response cannot be used.
+    /// The body of the response cannot be read.
     #[error("the controller's response could not be read: {0}")]
     Answer(ApiError),
     /// The request exceeded the time limit.
@@ -212,9 +212,9 @@ impl Connection {
         timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
     }
 
-    /// Connects to the pod of the first candidate with a pod. A candidate is skipped if its Lease does not exist, no
-    /// running pod has its labels, or a permission is missing. If all candidates are skipped, returns the first error
-    /// about a permission, or else the first error.
+    /// Connects to the pod of the first candidate that is not skipped. A candidate is skipped if its Lease does not
+    /// exist, no running pod has its labels, or a permission is missing. If all candidates are skipped, returns the
+    /// first error about a permission, or else the first error.
     pub async fn open_first(
         clients: &Clients,
         candidates: &[Which],
