@@ -197,7 +197,8 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the name of the instance: the given name, the name on the leader's page, or the default.
+    /// Returns the name of the instance: the given name, the name on the leader's page, or the default. Fails if the
+    /// given name differs from the name on the page.
     fn controller_name(&self, page: &Result<Page, PageError>) -> Result<ControllerName, HandoverError> {
         let actual = page.as_ref().ok().and_then(|page| ControllerName::new(&page.controller).ok());
         match (&self.options.controller_name, actual) {

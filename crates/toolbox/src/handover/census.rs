@@ -36,7 +36,7 @@ pub(super) struct Hpa {
     pub(super) target: CrossVersionObjectReference,
     /// The writers of the status, each with the time of its last change.
     pub(super) writers: Vec<StatusWriter>,
-    /// Kind and name of the managing controller.
+    /// Kind and name of the owner with `controller: true`.
     pub(super) owner: Option<(String, String)>,
 }
 

@@ -46,7 +46,7 @@ struct Document<'a> {
     controller_name: &'a str,
     dry_run: bool,
     labels: &'a [Edit],
-    /// The comparisons of shadow mode. Empty for `disable`.
+    /// The comparisons of shadow mode. Empty for `disable`, or if no comparison is available.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shadow: Vec<HpaComparison>,
     hpas: &'a [Outcome],

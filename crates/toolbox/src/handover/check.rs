@@ -85,8 +85,8 @@ pub(super) async fn run(session: &mut Session<'_>, users: &[String]) -> Result<V
     };
     let in_scope = keys.len();
     if !is_all {
-        // Neither the HPA out of scope nor its namespace may have the label, because the guard of another instance may
-        // refuse writes of a labelled HPA.
+        // One HPA out of scope is also tried. Neither this HPA nor its namespace may have the label, because the guard
+        // of another instance may refuse writes of a labelled HPA.
         let outside = census
             .hpas
             .iter()
@@ -255,7 +255,8 @@ enum WriteResult {
     Unauthorized { message: String },
     /// The write would have been stored.
     Passed,
-    /// The object or its kind was not found, so the built-in controller does not write the object either.
+    /// The object was not found, or its kind cannot be resolved. The built-in controller does not write such an object
+    /// either.
     NoTarget { message: String },
     /// The write failed for another reason.
     Failed { message: String },

@@ -46,10 +46,11 @@ impl Page {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GuardState {
-    /// `webhook`, `policy` or `none`. Empty from older controllers, which do not report the kind.
+    /// `webhook`, `policy` or `none`. Empty with the scope `all`, and from older controllers, which do not report the
+    /// kind.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) kind: String,
-    /// `proven`, `broken` or `unknown`.
+    /// `proven`, `broken` or `unknown`. Empty with the scope `all`.
     pub(super) state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
@@ -181,11 +182,11 @@ pub(super) struct Comparisons {
 pub(super) struct HpaComparison {
     namespace: String,
     name: String,
-    /// Changes of the built-in controller that Concertina would also have made.
+    /// The number of changes of the built-in controller that Concertina would also have made.
     same: u64,
-    /// Changes that only one of the controllers made, or to different counts.
+    /// The number of changes that only one of the controllers made or that led to different counts.
     different: u64,
-    /// Inconclusive comparisons.
+    /// The number of inconclusive comparisons.
     unknown: u64,
 }
 

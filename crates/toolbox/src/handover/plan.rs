@@ -15,7 +15,8 @@ use crate::words::{self, counted};
 use cluster::server::{self, Server};
 use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
 
-/// The first minor version in which match conditions of webhooks and ValidatingAdmissionPolicies are stable.
+/// The first minor version of Kubernetes in which match conditions of webhooks and ValidatingAdmissionPolicies are
+/// stable.
 const FIRST_MINOR: u32 = 30;
 /// The namespace of the default installation with `--scope=labelled`.
 const NAMESPACE: &str = "concertina-system";

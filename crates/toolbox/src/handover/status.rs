@@ -180,7 +180,7 @@ pub(super) fn state(state: &str) -> Cell {
 /// The interval between two reads of the state.
 const POLL: Duration = Duration::from_secs(1);
 /// The time after which `disable` is complete without a status write: two default sync periods of the built-in
-/// controller and the duration of a sync. The controller then found nothing to change.
+/// controller and the duration of a sync. By then, the controller has found nothing to change.
 const IDLE: Duration = Duration::from_secs(35);
 
 /// The direction of a handover.
@@ -207,7 +207,7 @@ pub(super) struct Outcome {
     pub(super) note: Option<&'static str>,
 }
 
-/// The last status writes of each HPA before the change.
+/// The times of the last status writes of each HPA before the change.
 pub(super) type Before = BTreeMap<Key, Writes>;
 
 #[derive(Debug, Clone, Copy)]
@@ -262,7 +262,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Returns the state of one HPA. `None` if the HPA has been deleted, or has a label that excludes it from `enable`.
+    /// Returns the state of one HPA. `None` if the HPA has been deleted, or if its label excludes it from `enable` of
+    /// its namespace.
     fn outcome(
         &self,
         key: &Key,

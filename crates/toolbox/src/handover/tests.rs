@@ -56,7 +56,7 @@ impl Rig {
         Self { cluster, clients, clock }
     }
 
-    /// Runs a command line after `handover`.
+    /// Runs `handover` with the given arguments.
     async fn run(&self, words: &[&str]) -> (Result<Verdict, HandoverError>, String) {
         let words: Vec<_> = words.iter().chain(&["--utc"]).copied().collect();
         let options = parsed(command("concertina"), &words, options).unwrap();
@@ -122,7 +122,7 @@ impl Rig {
         self.cluster.faults().add(rule);
     }
 
-    /// Denies a permission in every access review of `user`. An empty name selects the caller's own reviews.
+    /// Denies the permission in every access review of `user`. An empty name selects the caller's own reviews.
     fn deny(&self, user: &str) {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {},
