@@ -1,7 +1,7 @@
 //! `concertina parity`: reports the comparison of a dry run with the built-in controller.
 //!
-//! The comparison comes from the pod of the dry run, from an address or from a file. [`summary`] aggregates it,
-//! [`render`] renders the result as terminal text, and [`page`] as a page.
+//! The comparison comes from the pod of the dry run, from an address or from a file. [`summary`] aggregates the
+//! comparison. [`render`] renders the summary as terminal text, and [`page`] renders it as a page.
 
 pub mod page;
 pub mod summary;
@@ -55,7 +55,7 @@ pub enum ReadError {
     /// The client for the cluster cannot be created.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The pod of the dry run does not respond.
+    /// The pod of the dry run cannot be found or reached, or it refused the request.
     #[error("{0}; select the pod of the dry run with --shadow, or its address with --from")]
     Forward(#[from] ForwardError),
     /// The address cannot be used.
@@ -99,10 +99,10 @@ pub async fn run(options: &ParityOptions, stop: CancellationToken) -> Result<boo
     }
 }
 
-/// Writes the report. Returns whether there are differences.
+/// Writes the report in the format of `options`. Returns whether there are differences.
 ///
 /// # Errors
-/// Returns the error if `out` cannot be written.
+/// Returns an error if the report cannot be encoded or written to `out`.
 pub fn show(
     report: &ShadowReport,
     options: &ParityOptions,
@@ -169,10 +169,10 @@ fn checked(report: ShadowReport) -> Result<ShadowReport, ReadError> {
     Ok(report)
 }
 
-/// Maximum number of changes to list per section.
+/// Maximum number of differences to list.
 const MOST: usize = 50;
 
-/// Renders the report.
+/// Renders the report as text.
 pub fn render(summary: &Summary, style: Style, zone: &Zone) -> String {
     let mut text = String::new();
     let mut put = |line: Line, indent: usize| {
@@ -233,7 +233,7 @@ fn facts(summary: &Summary, zone: &Zone) -> String {
     text
 }
 
-/// Returns the hint that different flags are a common cause of differences.
+/// Returns the hint that both controllers must run with the same flags.
 fn hint(summary: &Summary) -> String {
     let flags = flags(&summary.controller);
     let flags: Vec<_> = flags.into_iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -12,7 +12,7 @@ const STYLE: &str = include_str!("page.css");
 /// Maximum number of changes to list per section.
 const MOST: usize = 500;
 
-/// Renders the page. Equal summaries give equal bytes.
+/// Renders the report as a page. Equal summaries give equal bytes.
 pub fn render(summary: &Summary, zone: &Zone) -> String {
     let policy =
         format!("default-src 'none'; style-src '{}'; base-uri 'none'; form-action 'none'", hash(STYLE));

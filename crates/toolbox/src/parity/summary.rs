@@ -14,7 +14,7 @@ use controller::shadow::wire::{Change, Counts, InconclusiveReason, ShadowReport,
 /// The `kind` of the report as JSON.
 pub const PARITY_REPORT: &str = "ParityReport";
 
-/// A summary of a comparison.
+/// The report of `concertina parity`, which summarizes a comparison over a time span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -22,18 +22,18 @@ pub struct Summary {
     pub api_version: &'static str,
     /// [`PARITY_REPORT`].
     pub kind: &'static str,
-    /// The verdict.
+    /// Whether the controllers made the same changes.
     pub verdict: Answer,
     /// The verdict in a sentence.
     pub sentence: String,
-    /// The dry run, and its flags.
+    /// The version of the dry run, and its flags that affect decisions.
     pub controller: ControllerInfo,
     /// The namespace, if the summary covers only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The start of the time span: the requested start, or the start of the dry run if that is later.
     pub from: Timestamp,
-    /// The end of the time span, which is the time of the comparison.
+    /// The end of the time span, which is the time of the report.
     pub until: Timestamp,
     /// Whether the requested time span starts before the dry run.
     pub is_younger: bool,
@@ -157,7 +157,7 @@ impl Summary {
         }
     }
 
-    /// Returns the time span of the summary.
+    /// Returns the length of the time span.
     pub fn span(&self) -> Span {
         Span::between(self.from, self.until)
     }
