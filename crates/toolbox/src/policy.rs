@@ -1,5 +1,5 @@
-//! `concertina policy` and `sources`: validates scaling policies, and converts objects of other autoscalers to
-//! policies.
+//! `concertina policy` and `sources`: validates scaling policies, and converts objects of other autoscalers to policies
+//! and sources.
 //!
 //! `check` reports each field without effect, and shows the HPAs that the policies match. `import` prints
 //! ScalingPolicies. The rules of both commands are in the crate [`policies`].
@@ -69,7 +69,7 @@ pub enum PolicyError {
         /// The maximum number of objects.
         limit: usize,
     },
-    /// The objects need too many notes.
+    /// The import of the objects needs more notes than allowed.
     #[error(transparent)]
     Import(#[from] TooManyNotes),
     /// The files have no object of a supported kind.

@@ -77,7 +77,7 @@ struct Row {
     max_replicas: i32,
     /// The changes of the HPA's bounds by schedules, as sentences.
     bounds: Vec<String>,
-    /// The next start or end of a schedule, or the end of the mode.
+    /// The time of the next change by a schedule or by the end of the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_change: Option<Timestamp>,
     /// The fields without effect because an older policy of the same kind sets them, as sentences. At least one of the

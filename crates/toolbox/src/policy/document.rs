@@ -42,7 +42,7 @@ pub(super) struct Document {
 pub(super) struct FieldProblem {
     /// The path. Empty for the policy as a whole.
     pub(super) field: String,
-    /// The reason.
+    /// The problem, such as `is missing`.
     pub(super) message: String,
 }
 

@@ -1,6 +1,6 @@
 //! `policy import`: converts objects of other autoscalers to ScalingPolicies. `sources import`: converts a
-//! configuration of prometheus-adapter to ScalingPolicies and the file of sources. Reads files with Kubernetes objects,
-//! as YAML or JSON.
+//! configuration of prometheus-adapter to ScalingPolicies and the file of sources. The commands read Kubernetes objects
+//! from files, as YAML or JSON.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -34,7 +34,7 @@ pub(super) fn run(
 }
 
 /// Runs `sources import`: writes the sources to the file `sources` or to `out`, then the policies to `out`, and the
-/// notes to `notes`.
+/// notes to `notes`. If no policy is imported, only the notes are written.
 pub(super) fn run_with_sources(
     files: &[PathBuf],
     read: &[FileObject],

@@ -72,7 +72,7 @@ async fn run_options(now: &str, folder: &Folder, options: &PolicyOptions, cluste
     Ran { verdict: verdict.map_err(|error| short(error.to_string())), out: text(out), notes: text(notes) }
 }
 
-/// Runs a command line after `policy`.
+/// Runs `policy` with the given arguments at [`NOW`].
 async fn run(folder: &Folder, words: &[&str], cluster: Option<&Cluster>) -> Ran {
     run_at(NOW, folder, words, cluster).await
 }
@@ -81,7 +81,7 @@ async fn run_at(now: &str, folder: &Folder, words: &[&str], cluster: Option<&Clu
     run_options(now, folder, &parsed(command("concertina"), words, options).unwrap(), cluster).await
 }
 
-/// A cluster with the HPAs `shop/web` and `back/jobs`, from 2 to 20 pods.
+/// Returns a cluster with the HPAs `shop/web` and `back/jobs`, each with 2 to 20 replicas.
 fn cluster() -> Cluster {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(NOW.parse().unwrap()));
     let cluster = Cluster::new(clock);
@@ -257,7 +257,7 @@ async fn adapter_becomes_a_file_of_sources_and_policies() {
     assert_eq!(first, format!("---\n# The file of --metric-sources\n{server}"));
     assert!(policies.contains("kind: ScalingPolicy") && policies.contains("server: main"), "{policies}");
     assert!(notes.ends_with("3 objects read, 1 policy printed, 0 fields not imported\n"), "{notes}");
-    // With a file for the sources, standard output can be applied.
+    // With a file for the sources, standard output contains only the policies.
     let path = folder.0.join("sources.yaml");
     let (verdict, out, _) = import(Some(path.clone())).await;
     assert_eq!((verdict, out.as_str()), (Verdict::Good, policies));
