@@ -46,11 +46,12 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// The HPAs to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// The namespace. `None` means all namespaces.
+    /// The namespace of the HPAs. `None` means all namespaces.
     pub namespace: Option<String>,
     /// The name of the HPA. `None` means all HPAs of the namespace.
     pub name: Option<String>,
-    /// The labels of the HPAs. `None` means all HPAs. Not supported for a controller's record, which has no labels.
+    /// The labels of the HPAs. `None` means all HPAs. A controller's record has no labels, so the selector is not
+    /// supported for a record.
     pub selector: Option<Selector>,
 }
 
@@ -100,7 +101,7 @@ fn listed(there: &[String]) -> String {
     if there.is_empty() { String::new() } else { format!(" (existing: {})", there.join(", ")) }
 }
 
-/// Prints the answer to standard output, once or until `stop`.
+/// Prints the answer to standard output once, or with `--watch` repeatedly until `stop`.
 ///
 /// # Errors
 /// Returns a [`WhyError`] if no answer is available or the answer cannot be written.
@@ -160,7 +161,7 @@ pub enum Connection<'a> {
     },
 }
 
-/// Like [`run`], but with existing clients and another output.
+/// Prints the same answer as [`run`], but with existing clients and to `out`.
 ///
 /// # Errors
 /// Returns a [`WhyError`] if no answer is available or the answer cannot be written.

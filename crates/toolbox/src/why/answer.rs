@@ -129,7 +129,7 @@ impl Explained {
     }
 }
 
-/// Decides and prints the answer, once or until `stop`.
+/// Decides and prints the answer once, or with `--watch` repeatedly until `stop`.
 pub(super) async fn answer(
     mut backend: Backend,
     view: &View,

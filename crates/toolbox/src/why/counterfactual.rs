@@ -48,14 +48,14 @@ pub enum Change {
         direction: Direction,
         /// The thresholds of the metrics.
         thresholds: Vec<Threshold>,
-        /// The kept count.
+        /// The current count.
         to: i32,
     },
     /// Time passes, and the metrics stay unchanged.
     Wait {
         /// The end of the wait.
         until: Timestamp,
-        /// The step that expires at the end of the wait.
+        /// The step that limits the count until the end of the wait.
         step: LimitingStep,
         /// The next count.
         to: i32,
@@ -66,7 +66,7 @@ pub enum Change {
         path: &'static str,
         /// The current value.
         now: String,
-        /// The required value.
+        /// The required value, such as `12 or more`.
         must_be: String,
         /// The next count.
         to: i32,
@@ -77,10 +77,10 @@ pub enum Change {
         at: Timestamp,
         /// The rules that start or end, such as `the mode Paused ends`.
         what: String,
-        /// The count after the change. `None` if it depends on inputs at that time.
+        /// The count after the change. `None` if the current inputs do not determine the count.
         to: Option<i32>,
     },
-    /// The correction of a fault. Without the correction, no other change has an effect.
+    /// A fault is corrected, such as a metric that cannot be read.
     Repair {
         /// The required state, such as `requests must be readable`.
         what: String,
@@ -113,12 +113,13 @@ pub struct Threshold {
 pub struct Hold {
     /// Up for more pods, down for fewer pods.
     pub direction: Direction,
-    /// The limiting step.
+    /// The step that limits the count at every metric value.
     pub by: LimitingStep,
 }
 
-/// Finds the changes that would give another result in a situation. Returns `None` if the inputs of the
-/// decision are missing, as in a controller's record, which contains only the steps.
+/// Finds the changes that would give another result in a situation. Returns `None` for a decision with metrics that
+/// cannot be repeated. A decision of a record, for example, cannot be repeated, because a record contains only the
+/// steps.
 pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
     let mut found = of_metrics(situation)?;
     if let Some(next) = situation.policy.as_ref().and_then(|policy| policy.next.as_ref()) {
@@ -243,7 +244,7 @@ impl Trial<'_> {
 }
 
 impl Counterfactual {
-    /// Renders the changes as a step. Returns `None` without changes.
+    /// Renders the changes and the holds as a step. Returns `None` if there are none.
     pub fn step(&self, explanation: &Explanation, at: Timestamp, zone: &Zone) -> Option<Step> {
         let mut step = Step::new("What would have to change for another result");
         step.lines.extend(self.changes.iter().map(|change| line(change, at, zone)));
@@ -295,7 +296,7 @@ fn join(thresholds: &[Threshold], describe: impl Fn(&Threshold) -> String) -> St
 
 impl Threshold {
     /// Describes a threshold: `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. The number is the last
-    /// value with the same result or the first value with another result, depending on which is shorter.
+    /// value with the same result, or the first value with another result if its text is shorter.
     fn describe(&self, direction: Direction) -> String {
         let subject = &self.subject;
         let (beyond, up_to) = match direction {

@@ -1,5 +1,5 @@
-//! Findings about an HPA in addition to its decision, by [`findings::findings`], unknown facts, and the answer with
-//! them as JSON or YAML documents in a stable format. `docs/reference/why.md` describes the format.
+//! The findings about an HPA, the unknown facts of its decision, and the answer as a JSON or YAML document. The crate
+//! `findings` determines the findings. The format of the document is stable, and `docs/reference/why.md` describes it.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub fn findings(situation: &Situation) -> Vec<Finding> {
     ::findings::findings(&situation.facts())
 }
 
-/// A fact on which the decision depends and that is not visible outside the controller.
+/// A kind of unknown fact on which the controller's decision may depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     /// The recommendations between the entries of the history.
@@ -118,7 +118,7 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     explanation: &'a Explanation,
-    /// The effect of the scaling policy. Absent for an HPA without one.
+    /// The effect of the scaling policy. Absent without a scaling policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a PolicyEffect>,
     /// The readings of the sources that the policy names. Absent if the metrics APIs supplied the values.
@@ -127,7 +127,7 @@ struct Document<'a> {
     events: &'a [EventContent],
     conditions: &'a [Condition],
     findings: &'a [Finding],
-    /// The changes that would give another result. Absent for a record, which contains only the steps.
+    /// The changes that would give another result. Absent if [`counterfactual`] returns `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_change: Option<Counterfactual>,
     unknowns: Vec<UnknownDocument>,

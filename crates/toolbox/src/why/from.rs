@@ -39,7 +39,7 @@ pub enum RecordError {
     /// The token would be sent unencrypted.
     #[error("--token-file: a token is only sent over https://, but --from is {0}")]
     Clear(String),
-    /// A file cannot be read.
+    /// The file of a flag cannot be read.
     #[error("cannot read {path} ({flag}): {error}")]
     File {
         /// The flag of the file, such as `--token-file`.
@@ -67,7 +67,7 @@ pub enum RecordError {
     Undecided {
         /// The URL of the controller.
         url: String,
-        /// The HPA.
+        /// The HPA without a decision.
         key: Key,
     },
 }

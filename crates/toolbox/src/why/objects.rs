@@ -31,7 +31,7 @@ const RESOURCE: &str = "horizontalpodautoscalers";
 /// Maximum length of an owner chain: a ReplicaSet, a Deployment, and two more owners for targets that create
 /// Deployments.
 const DEEPEST: usize = 4;
-/// Maximum number of owners to read per HPA. The pods of a target have one or two owners.
+/// Maximum number of owners to read per HPA. The pods of a target usually share a few owners.
 const LOOKUPS: usize = 24;
 
 /// Fills the stores of a controller without watches.
@@ -49,7 +49,7 @@ pub(super) struct ExtraMetadata {
     pub(super) hpas: BTreeMap<Key, Meta>,
     /// The value of the label `concertina.dev/controller` by namespace. Empty if namespaces cannot be read.
     namespace_labels: BTreeMap<String, String>,
-    /// The managing controller of each pod that has one.
+    /// The managing controller of each pod. Pods without a controller have no entry.
     pub(super) pod_owners: BTreeMap<Key, Owner>,
     /// The events about each HPA, oldest first, each with the UID of the HPA. An empty UID matches every HPA
     /// of that name.
@@ -65,8 +65,8 @@ impl Lists {
         }
     }
 
-    /// Reads the HPAs, pods and events again. If pods or events are forbidden, none are read, and the observer of the
-    /// clients collects the refused reads.
+    /// Reads the HPAs, pods and events again. If the list of pods or of events is forbidden, it is empty, and the
+    /// observer of the clients collects the refused read.
     pub(super) async fn read(&mut self, scope: &Scope) -> Result<ExtraMetadata, WhyError> {
         let Self { clients, hpas, pods } = self;
         // A refused read of namespaces does not affect the decision, so this client has no observer.
@@ -161,7 +161,7 @@ async fn read_hpas(
     Ok(extras)
 }
 
-/// Reads the pods and their owners.
+/// Reads the pods, and returns the managing controller of each pod. Pods without a controller have no entry.
 async fn read_pods(
     clients: &Clients,
     intake: &mut PodIntake,
@@ -277,8 +277,8 @@ impl Objects<'_> {
         }
     }
 
-    /// Reads the owner chains of pods. Each chain starts with the nearest owner. It ends with the target, with the last
-    /// readable owner, or after [`DEEPEST`] owners.
+    /// Reads the owner chains of pods. Each chain starts with the nearest owner. It ends with the target, with an owner
+    /// that has no controller or cannot be read, or after [`DEEPEST`] owners.
     pub(super) async fn owners(
         &self,
         namespace: &Arc<str>,

@@ -64,7 +64,7 @@ pub struct Reader {
     captured: Arc<Captured>,
     server: Server,
     process: Process,
-    /// The given flags.
+    /// The controller's flags that the user gave.
     given: DecisionFlags,
     /// All flags that affect decisions.
     flags: Vec<FlagUse>,
@@ -74,7 +74,7 @@ pub struct Reader {
     leader: Option<Leader>,
     /// The records of the last round.
     records: LeaderRecords,
-    /// The kept recommendations, with `--watch`.
+    /// The recommendations of earlier rounds. `None` without `--watch`.
     memory: Option<Memories>,
 }
 
@@ -97,7 +97,7 @@ pub struct Question<'a> {
     pub scope: Scope,
     /// The controller process. It resolves the flags.
     pub process: Process,
-    /// The given flags of the controller.
+    /// The controller's flags that the user gave.
     pub flags: &'a DecisionFlags,
     /// Whether the explanation is repeated (`--watch`).
     pub watch: bool,
@@ -108,7 +108,7 @@ pub struct Question<'a> {
 }
 
 impl Reader {
-    /// Connects to the server. The server's version and clock determine the decisions.
+    /// Connects to the server, and reads its version and clock. Both affect the decisions.
     pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
         let Question { clients, refusals, scope, process, flags: given, watch, leaders, clock } = question;
         let server = match server::read(&clients.discovery, &*clock).await {
@@ -221,8 +221,8 @@ impl Reader {
         self.records.record(&situation.key, &situation.hpa.as_ref()?.uid)
     }
 
-    /// Returns the history of each HPA, from the controller's record if available, otherwise rebuilt. Seeds the
-    /// controller with these histories.
+    /// Returns the history of each requested HPA, from the controller's record if available, otherwise rebuilt. Seeds
+    /// the controller with these histories.
     fn remember(&self, requested: &[Key], extras: &ExtraMetadata, records: &LeaderRecords) -> Vec<Past> {
         let controller = &self.controller;
         let now = controller.clock.now();

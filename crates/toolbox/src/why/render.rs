@@ -60,7 +60,7 @@ fn verdict(situation: &Situation) -> Line {
     }
 }
 
-/// Renders the target, and the time and source of the decision.
+/// Renders the target, the time and source of the decision, and the last writer of the status.
 fn context(situation: &Situation, zone: &Zone) -> Line {
     let mut parts = Vec::new();
     if let Some(target) = &situation.target {
@@ -134,7 +134,8 @@ fn unit(milli: i64) -> f64 {
     milli as f64 / 1000.0
 }
 
-/// Renders the effect of the scaling policy: its steps, the count that is applied, and fields without effect.
+/// Renders the effect of the scaling policy: its steps, the count that is applied, the next change, and fields without
+/// effect.
 pub(crate) fn policy_step(effect: &PolicyEffect) -> Step {
     let PolicyEffect { recommended, applied, steps, problems, next } = effect;
     let mut step = Step::new("Scaling policy");
@@ -233,7 +234,7 @@ fn past(situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
     newest.iter().map(|entry| Line::new("remembered").dim(entry_text(entry, situation, zone)))
 }
 
-/// Renders the facts that are not visible outside the controller, and the assumed values of flags.
+/// Renders the unknown facts and the assumed values of flags. Without a record, also renders the rebuilt history.
 fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
     let unknown = unknowns(situation);
     if unknown.is_empty() {

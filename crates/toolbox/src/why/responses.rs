@@ -1,5 +1,5 @@
-//! The server's responses: parts of objects that an explanation needs and a controller does not decode, which are
-//! owners, field managers and events, and the refused reads. Permissions are not checked beforehand.
+//! The server's responses: the owners, field managers and events that a controller does not decode, and the refused
+//! reads. Permissions are not checked beforehand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use cluster::decode::DecodeError;
 use cluster::error::ApiError;
 use controller::store::{HpaRecord, Key};
 
-/// The `metadata` of an object.
+/// The part of an object's `metadata` that an explanation needs.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Meta {
@@ -57,7 +57,7 @@ struct SpecFields {
     replicas: Option<serde::de::IgnoredAny>,
 }
 
-/// Decodes the `metadata` of an object.
+/// Decodes the `metadata` of an object into [`Meta`].
 pub(super) fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
     #[derive(Deserialize)]
     struct Object {
@@ -81,7 +81,7 @@ impl Meta {
         self.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Returns the managing controller.
+    /// Returns the owner with `controller: true`.
     pub(super) fn controller(&self) -> Option<Owner> {
         self.owners().into_iter().find(|owner| owner.controller == Some(true))
     }
@@ -123,8 +123,8 @@ pub(super) struct AboutHpa {
     pub(super) event: RecentEvent,
 }
 
-/// Decodes an event of core/v1, including one written through events.k8s.io. Returns `None` if the event is
-/// not about an HPA or has no time.
+/// Decodes an event of core/v1, including an event that was written through events.k8s.io. Returns `None` if the event
+/// is not about an HPA or has no time.
 pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
     let event: Event = serde_json::from_slice(object)?;
     let about = event.involved_object;
@@ -226,7 +226,7 @@ fn refused(path: &str, text: String) -> Refused {
     Refused { verb, group, resource, namespace, name, text, decides }
 }
 
-/// Returns whether a refused read may affect the HPA.
+/// Returns whether a refused read may affect the HPA of `record`.
 fn concerns(refused: &Refused, record: &HpaRecord) -> bool {
     let Refused { group, resource, namespace, name, .. } = refused;
     let Key { namespace: own, .. } = &record.key;

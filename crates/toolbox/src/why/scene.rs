@@ -75,7 +75,7 @@ impl Scene {
         scene
     }
 
-    /// Adds a metric.
+    /// Adds a metric with its response.
     pub(crate) fn and(mut self, metric: Value, answer: Result<Answer, &str>) -> Self {
         self.spec["metrics"].as_array_mut().unwrap().push(metric);
         self.answers.push(Some(answer.map_err(query_error)));

@@ -30,12 +30,12 @@ use policies::steps::PolicyEffect;
 /// The state of one HPA at one time.
 #[derive(Debug, Clone)]
 pub struct Situation {
-    /// Namespace and name.
+    /// The namespace and name of the HPA.
     pub key: Key,
     /// The source of the data.
     pub source: Source,
-    /// The time of the decision, by the server's clock if the local clock differs by more than [`SKEW`], and otherwise
-    /// by the local clock.
+    /// The time of the decision. A decision of this command has the local time, or the server's time if the clocks
+    /// differ by more than [`SKEW`].
     pub at: Timestamp,
     /// The HPA as read. `None` if only a controller's record was read.
     pub hpa: Option<Arc<HpaRecord>>,
@@ -46,20 +46,21 @@ pub struct Situation {
     pub in_charge: Option<InCharge>,
     /// The steps of the decision.
     pub explanation: Explanation,
-    /// The effect of the scaling policy. `None` for an HPA without one.
+    /// The effect of the scaling policy. `None` without a scaling policy.
     pub policy: Option<PolicyEffect>,
     /// The readings of the sync from the sources that the policy names. Empty if the metrics APIs supplied the values.
     pub sources: Vec<SourceReading>,
-    /// The rules of the scaling policy. `None` for an HPA without one, or if only a controller's record was read.
+    /// The rules of the scaling policy. `None` without a scaling policy, or if only a controller's record was read.
     pub rules: Option<Arc<Rules>>,
     /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
     pub outcome: WriteOutcome,
-    /// The events that a controller would send, in order.
+    /// The events that a controller would send, in order. For [`Source::Record`], the events that the controller sent,
+    /// without messages.
     pub events: Vec<EventContent>,
-    /// The conditions after the decision.
+    /// The conditions after the decision. Empty for [`Source::Record`].
     pub conditions: Vec<Condition>,
     /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried. Empty if
-    /// no metric was read, or if only a controller's record was read.
+    /// no metric was read, and for [`Source::Record`].
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
     /// The pods that the target's selector matches, by name. Empty if no metric was read, or if only a controller's
     /// record was read.
@@ -68,7 +69,7 @@ pub struct Situation {
     /// of a pod without a controller is empty. A list ends early at an owner that could not be read (see
     /// [`Self::refused`]).
     pub owners: BTreeMap<Arc<str>, Vec<Owner>>,
-    /// The scale target.
+    /// The scale target. `None` if only a controller's record was read.
     pub target: Option<Target>,
     /// The other HPAs of the namespace that select some of the same pods, by name.
     pub sharing: Vec<Key>,
@@ -84,7 +85,7 @@ pub struct Situation {
     pub period: Duration,
     /// The server's clock minus the local clock. `None` if the server sends no time.
     pub skew: Option<SignedDuration>,
-    /// The reads that the server refused, in order.
+    /// The refused reads that concern the HPA, in order of occurrence.
     pub refused: Vec<Refused>,
     /// The metrics APIs that the HPA needs and the cluster does not serve.
     pub missing_apis: Vec<Api>,
@@ -105,8 +106,8 @@ pub enum Source {
         #[serde(flatten, skip_serializing_if = "Recorded::is_not_requested")]
         record: Recorded,
     },
-    /// The record of a Concertina controller: its decision, flags and history. Used with `--from`, or if the controller
-    /// reads sources that this command cannot reach.
+    /// The record of a Concertina controller: its decision, flags and history. This source is used with `--from`, or if
+    /// the controller reads sources that this command cannot reach.
     Record {
         /// The URL of the controller, or its pod.
         url: String,
@@ -126,7 +127,7 @@ pub enum Source {
 pub enum Recorded {
     /// The record was not requested.
     NotRequested,
-    /// No Concertina controller is the leader, so no record exists.
+    /// No Concertina controller is the leader, so no record exists. The text is the reason.
     #[serde(rename = "noRecord")]
     NoLeader(String),
     /// The record could not be read. The text is the reason.
@@ -153,7 +154,7 @@ pub struct Recorder {
     /// The controller's last decision. `None` if it has not decided yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<LastDecision>,
-    /// The comparison of a dry run with the active controller. `None` for other controllers.
+    /// The comparison of a dry run with the active controller. `None` if the controller is not a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
 }
@@ -164,7 +165,7 @@ pub struct Recorder {
 pub struct InCharge {
     /// The name of a Concertina instance, `built-in`, or a field manager.
     pub controller: String,
-    /// The evidence.
+    /// The evidence for [`Self::controller`].
     pub by: ChargeBy,
 }
 
@@ -182,8 +183,8 @@ pub enum ChargeBy {
 }
 
 impl InCharge {
-    /// Determines the controller from the values of the label and the last writer of the status. Returns `None` if no
-    /// value and no writer is known.
+    /// Determines the controller from the label of the HPA, from the label of its namespace, or else from the last
+    /// writer of the status. The value `built-in` of the namespace is ignored. Returns `None` if nothing else is known.
     pub(super) fn new(
         hpa_label: Option<&str>,
         namespace_label: Option<&str>,
@@ -216,11 +217,11 @@ pub struct LastDecision {
 pub struct Past {
     /// The history that the decision used.
     pub history: History,
-    /// The entries with their origin, oldest first: everything in [`Self::history`], and rescales that are only partly
-    /// known.
+    /// The entries with their origin, oldest first: recommendations and rescales, including rescales that are only
+    /// partly known.
     pub entries: Vec<HistoryEntry>,
     /// Whether all recommendations between the entries are known. The history of a record is complete. A rebuilt
-    /// history is complete once this command has decided every sync of the longest window.
+    /// history is complete after this command has kept recommendations for the longer stabilization window.
     pub complete: bool,
 }
 
@@ -241,7 +242,7 @@ pub struct HistoryEntry {
 }
 
 impl HistoryEntry {
-    /// Returns whether the entry is a rescale of unknown size.
+    /// Returns whether the entry is a rescale with a known new count and an unknown previous count.
     pub fn lacks_amount(&self) -> bool {
         matches!(self.what, Memory::Rescale { from: None, .. })
     }
@@ -263,8 +264,8 @@ pub enum Memory {
         /// The new count.
         to: i32,
     },
-    /// A rescale whose direction and size are unknown to the controller. It uses up the full allowance of the policies
-    /// of both directions.
+    /// A rescale whose size is unknown to the controller. It counts as the full allowance of each policy that it may
+    /// have used.
     UnknownRescale,
 }
 
@@ -303,7 +304,7 @@ pub enum FlagOrigin {
     Given,
     /// The value is unknown, and the default is assumed.
     Assumed,
-    /// Derived from the version of the API server.
+    /// The version of the API server, from which the value is derived.
     Server,
     /// The controller's record.
     Record,

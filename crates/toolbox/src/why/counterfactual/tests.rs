@@ -259,7 +259,7 @@ fn threshold_includes_unready_pods() {
     assert_eq!(lines(&free(scene))[0], "for 4: cpu above 133 % of request (665m of 500m per pod; now 80 %)");
 }
 
-/// Adds the policy with the text `text` of an annotation to a situation.
+/// Adds the policy of an annotation with the value `text`, and its effect with `steps`, to a situation.
 fn with_policy(mut situation: Situation, text: &str, steps: Vec<policies::steps::Step>) -> Situation {
     let parsed = policies::spec::parse(text, policies::spec::Level::Annotation);
     assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
@@ -290,7 +290,7 @@ fn next_change_of_a_policy_states_the_count_after_it() {
         format!("schedules: [{{name: night, from: {at}, to: 2100-01-01T00:00:00Z, maxReplicas: 3}}]");
     let ceiling = with_policy(situation.clone(), &ceiling, Vec::new());
     assert_eq!(last(&ceiling), change("a schedule changes the bounds", Some(3)));
-    // The effect of another step of the policy at that time is unknown.
+    // The later effect of steps other than modes and schedules is unknown.
     let step =
         policies::choice::IgnoredContainersStep { resource: "cpu".into(), containers: Vec::new(), pods: 5 };
     let guarded = format!("{{mode: Paused, until: {at}}}");

@@ -23,7 +23,8 @@ use controller::store::HpaRecord;
 pub(super) const LOWEST: f64 = 0.0;
 /// A level that gives more pods than the maximum of any HPA.
 const HIGHEST: f64 = 1e12;
-/// Maximum number of bisection steps. The bounds are then adjacent floating-point numbers.
+/// Maximum number of bisection steps. A floating-point number has 53 significant bits, so more steps hardly change the
+/// result.
 const HALVINGS: usize = 56;
 
 /// A situation with a decision that can be repeated.
@@ -77,10 +78,9 @@ impl<'a> Trial<'a> {
     pub(super) fn kept(&self, direction: Direction) -> Option<Change> {
         let current = self.explanation.current;
         let found = match direction {
-            // The highest proposal is used, so every metric that proposes more than the current
-            // count must propose less.
+            // The highest proposal is used, so no metric may propose more than the current count.
             Direction::Down => self.levels_of_all(Past::Known, |desired| desired <= current),
-            // One metric that proposes the current count is enough.
+            // One metric that proposes at least the current count is enough.
             Direction::Up => {
                 let winner = self.explanation.winner?;
                 self.level_of(winner, Past::Known, |desired| desired >= current).into_iter().collect()
@@ -188,8 +188,8 @@ impl<'a> Trial<'a> {
         Some(CriticalLevel { index, level: beyond, threshold: threshold(now, &last, &first) })
     }
 
-    /// Returns the current level of a metric. Levels are factors, so the current level is 1. It is 0 for a
-    /// value of zero, which cannot be multiplied.
+    /// Returns the current level of a metric. Levels are factors, so the current level is 1. For a value of zero, which
+    /// cannot be multiplied, the level is 0.
     fn level_now(&self, index: usize) -> f64 {
         let shows = self.explanation.metrics.get(index).and_then(MetricExplanation::reading).map(shown);
         if shows == Some(0) { 0.0 } else { 1.0 }

@@ -215,7 +215,7 @@ fn missing_requests_and_containers_are_found() {
     sidecar.spec["metrics"][0] = json!({"type": "ContainerResource", "containerResource": {"name": "cpu",
         "container": "proxy", "target": {"type": "Utilization", "averageUtilization": 80}}});
     let no_container = with(sidecar, |situation| {
-        // Without this, the failure of the metric would give another finding.
+        // The explanation of the failed metric would give another finding.
         situation.explanation.metrics.clear();
     });
     check(vec![
