@@ -30,9 +30,10 @@ pub enum Command {
 /// The result of the commands `policy`, `sources` and `handover`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every field has an effect or is imported, or every HPA and the guard are in the intended state.
+    /// The command found nothing that needs attention.
     Good,
-    /// A field has no effect or is not imported, or an HPA or the guard needs attention or has an unknown state.
+    /// A field has no effect or is not imported, an HPA is not in the intended state, or the guard does not work as
+    /// intended.
     Attention,
 }
 
@@ -124,14 +125,14 @@ pub fn commands(program: &str, process: Process) -> [clap::Command; 8] {
     ]
 }
 
-/// Lists HPAs for the completion of a command line with kubectl's connection flags, such as `-n shop web`. Returns no
-/// names if the connection flags are invalid.
+/// Returns the names of HPAs for the completion of a command line with kubectl's connection flags, such as `-n shop
+/// web`. Returns no names if the connection flags are invalid.
 ///
 /// # Errors
 /// Returns the reason why the HPAs cannot be read.
 pub async fn hpa_names(words: Vec<String>) -> Result<Vec<String>, WhyError> {
     let command = cluster::arguments(clap::Command::new("names")).no_binary_name(true).ignore_errors(true);
-    // `ignore_errors` accepts the other flags of the completed command, and an unfinished word.
+    // `ignore_errors` ignores the other flags of the completed command, and an unfinished word.
     match command.try_get_matches_from(words) {
         Ok(matches) => hpa_names_of(&cluster::options(&matches)).await,
         Err(_) => Ok(Vec::new()),

@@ -1,8 +1,8 @@
 //! The commands for a terminal: `why`, `console`, `policy`, `sources`, `handover`, `parity`, `simulate` and `demo`.
 //!
-//! [`command::parse`] reads a command line. The commands run the controller's own code: `why` and `simulate` run a
-//! controller with options from flags, and `demo` runs the whole process. The program passes the process, which
-//! resolves the flags, as a [`process::ControllerProcess`].
+//! [`command::parse`] reads a command line. Commands that decide run the controller's own code: `why`, `console` and
+//! `simulate` run a controller with options from flags, and `demo` runs the whole process. The process resolves the
+//! flags. The program passes it as a [`process::ControllerProcess`].
 
 pub mod command;
 pub mod console;

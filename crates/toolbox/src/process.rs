@@ -1,5 +1,6 @@
-//! The controller process, which the program passes to the commands, and its flags that change a decision, for commands
-//! that decide without the process. Names, rules and errors are the same as on the command line of the controller.
+//! The controller process, which the program passes to the commands, and the controller's flags that change a decision.
+//! A command that decides itself resolves these flags through the process. Their names, rules and errors are the same
+//! as on the controller's command line.
 
 use std::error::Error;
 use std::fmt;
@@ -55,7 +56,7 @@ pub struct FlagHelp {
 pub struct ResolvedFlags {
     /// The options of the controller.
     pub options: Options,
-    /// The options of its clients, without an observer.
+    /// The options of the controller's clients, without an observer.
     pub clients: ClientOptions,
     /// Warnings about given flags without effect.
     pub warnings: Vec<String>,
@@ -72,22 +73,22 @@ pub enum FlagError {
     Invalid(String),
 }
 
-/// `--horizontal-pod-autoscaler-tolerance`
+/// Name of the flag for the tolerance: the difference between a ratio and 1 up to which the count does not change.
 pub const TOLERANCE: &str = "horizontal-pod-autoscaler-tolerance";
-/// `--horizontal-pod-autoscaler-downscale-stabilization`
+/// Name of the flag for the default stabilization window of scale-downs.
 pub const DOWNSCALE_STABILIZATION: &str = "horizontal-pod-autoscaler-downscale-stabilization";
-/// `--horizontal-pod-autoscaler-cpu-initialization-period`
+/// Name of the flag for the period after the start of a pod in which its cpu samples may be skipped.
 pub const CPU_INITIALIZATION_PERIOD: &str = "horizontal-pod-autoscaler-cpu-initialization-period";
-/// `--horizontal-pod-autoscaler-initial-readiness-delay`
+/// Name of the flag for the period after the start of a pod in which a change of readiness is its initial readiness.
 pub const INITIAL_READINESS_DELAY: &str = "horizontal-pod-autoscaler-initial-readiness-delay";
-/// `--horizontal-pod-autoscaler-sync-period`
+/// Name of the flag for the time between two syncs of an HPA.
 pub const SYNC_PERIOD: &str = "horizontal-pod-autoscaler-sync-period";
-/// `--emulated-version`
+/// Name of the flag for the Kubernetes version whose behavior the controller emulates.
 pub const EMULATED_VERSION: &str = "emulated-version";
-/// `--feature-gates`
+/// Name of the flag that enables or disables features.
 pub const FEATURE_GATES: &str = "feature-gates";
 
-/// The names of the flags, in the order of the help text.
+/// The names of the flags that change a decision, in the order of the help text.
 pub const NAMES: [&str; 7] = [
     TOLERANCE,
     DOWNSCALE_STABILIZATION,
@@ -98,13 +99,13 @@ pub const NAMES: [&str; 7] = [
     FEATURE_GATES,
 ];
 
-/// The given flags, validated.
+/// The given flags that change a decision, validated by the controller's rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DecisionFlags {
     given: Vec<(&'static str, String)>,
 }
 
-/// Returns the help of the flags, in the order of [`NAMES`].
+/// Returns the help of the flags in [`NAMES`], in that order.
 pub(crate) fn help(process: Process) -> Vec<FlagHelp> {
     let all = process.flags();
     NAMES.into_iter().filter_map(|name| all.iter().find(|flag| flag.name == name).cloned()).collect()

@@ -38,7 +38,8 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// Sets or removes the value at a pointer. Missing objects along the path are created.
+/// Sets the value at a pointer, or removes it if `value` is `None`. A new value creates the missing objects along its
+/// path. A scalar along the path becomes an object. If a list item along the path is missing, nothing changes.
 pub(crate) fn set(object: &mut Value, path: &str, value: Option<Value>) {
     let Some((parents, last)) = path.rsplit_once('/') else { return };
     if value.is_none() && object.pointer(parents).is_none_or(Value::is_null) {
@@ -73,12 +74,12 @@ pub(crate) fn set(object: &mut Value, path: &str, value: Option<Value>) {
     }
 }
 
-/// The reason why a text is not YAML.
+/// The reason why a text cannot be read as YAML documents.
 #[derive(Debug)]
 pub(crate) struct YamlError {
     /// The line, counted from 1. 0 if it is unknown.
     pub(crate) line: u64,
-    /// The problem in one line.
+    /// The first line of the error text.
     pub(crate) message: String,
 }
 

@@ -72,7 +72,8 @@ fn is_unsafe(character: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Formats a number with about four significant digits and without trailing zeros: `0.0725`, `3.142`, `1234`.
+/// Formats a number with about four significant digits and without trailing zeros: `0.0725`, `3.142`, `1234`. Infinity
+/// and NaN become `?`.
 pub(crate) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -117,7 +118,8 @@ pub(crate) fn span(length: Duration) -> String {
     Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX)).to_string()
 }
 
-/// The sentence of a decision without the prefix `goes from 2 to 4: `, for texts that already contain both counts.
+/// Returns the sentence of a decision without the prefix `goes from 2 to 4: `, for texts that already contain both
+/// counts.
 pub(crate) fn reason(sentence: &str) -> &str {
     match sentence.split_once(": ") {
         Some((verdict, reason)) if verdict.starts_with("goes from ") => reason,
