@@ -54,7 +54,7 @@ pub struct Situation {
     pub rules: Option<Arc<Rules>>,
     /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
     pub outcome: WriteOutcome,
-    /// The events that a controller would send, in order. For [`Source::Record`], the events that the controller sent,
+    /// The events that a controller would send, in order. For [`Source::Record`], the events of the recorded decision,
     /// without messages.
     pub events: Vec<EventContent>,
     /// The conditions after the decision. Empty for [`Source::Record`].
