@@ -14,7 +14,7 @@ use clock::{Jitter, SharedClock};
 use cluster::error::ApiError;
 use cluster::gate::Gate;
 
-/// Maximum attempts to release the Lease.
+/// Maximum number of attempts to release the Lease.
 const RELEASES: u32 = 3;
 
 /// Options and collaborators of a [`Candidate`].
@@ -49,7 +49,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Creates a candidate and its state. Closes the gate until the candidate leads.
+    /// Creates a candidate and a receiver of its state. Closes the gate until the candidate leads.
     pub fn new(parts: Parts) -> (Self, watch::Receiver<LeaderState>) {
         parts.gate.leads_until(Instant::now());
         let elector = Elector::new(parts.identity.as_str(), parts.timing.lease);

@@ -27,13 +27,13 @@ const GRACE: Duration = Duration::from_secs(15);
 /// `spec` of a Lease of coordination.k8s.io/v1, as leader election uses it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// The holder. Empty after a release.
+    /// Identity of the holder. Empty after a release.
     pub holder: String,
     /// Seconds from the last renewal to the expiry.
     pub lease_duration_seconds: i32,
     /// Time at which the holder acquired the Lease.
     pub acquire_time: Option<Timestamp>,
-    /// Time of the holder's last renewal, by the holder's clock. Other candidates must not rely on it.
+    /// Time of the holder's last renewal, by the holder's clock. Other candidates do not derive the expiry from it.
     pub renew_time: Option<Timestamp>,
     /// Number of changes of the holder.
     pub transitions: i32,
@@ -65,7 +65,7 @@ impl From<Record> for LeaseSpec {
 }
 
 impl Record {
-    /// Returns the lease duration. A negative value is zero.
+    /// Returns the lease duration. Returns zero for a negative value.
     pub fn length(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.lease_duration_seconds).unwrap_or(0))
     }
@@ -122,7 +122,7 @@ impl Lease {
     }
 }
 
-/// Returns the address at which other replicas reach this replica. `None` if they cannot reach it.
+/// A function that returns the address at which other replicas reach this replica, or `None` if they cannot.
 pub type Advertised = Arc<dyn Fn() -> Option<Peer> + Send + Sync>;
 
 /// One Lease, which may not exist yet.
@@ -131,7 +131,7 @@ pub struct Leases {
     client: Client,
     namespace: Arc<str>,
     name: Arc<str>,
-    /// Returns the address to publish in the Lease.
+    /// The source of the address to publish in the Lease.
     advertised: Option<Advertised>,
 }
 
@@ -142,8 +142,8 @@ impl fmt::Debug for Leases {
 }
 
 impl Leases {
-    /// Creates a client of the Lease with the given name. `timeout` limits each request, so that there is time for
-    /// another request after one that hangs.
+    /// Creates a client of the Lease with the given name. `timeout` limits each request, so that there is time for a
+    /// second request if the first hangs.
     pub fn new(client: &Client, namespace: &str, name: &str, timeout: Duration) -> Self {
         Self {
             client: client.within(timeout),
@@ -153,13 +153,13 @@ impl Leases {
         }
     }
 
-    /// Adds this process's address to the Lease whenever it writes the Lease as the holder.
+    /// Sets the source of the address that the holder publishes in the Lease.
     #[must_use]
     pub fn with_peer(self, advertised: Option<Advertised>) -> Self {
         Self { advertised, ..self }
     }
 
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
@@ -169,7 +169,7 @@ impl Leases {
         Ok(typed::get(&self.api(), &self.name).await?.map(Lease::from))
     }
 
-    /// Creates the Lease.
+    /// Creates the Lease with the given record. Fails if the Lease exists.
     pub async fn create(&self, record: &Record) -> Result<Lease, ApiError> {
         let metadata = ObjectMeta { name: Some(self.name.to_string()), ..ObjectMeta::default() };
         let lease = self.object(&Lease { record: record.clone(), metadata });

@@ -110,7 +110,7 @@ impl Elector {
     pub fn step(&mut self, input: Input, now: Instant, wall: Timestamp) -> Action {
         let (phase, next) = match (self.phase, input) {
             (_, Input::Start) => self.start_attempt(now, wall),
-            // The read returns a write of another candidate that caused the failure.
+            // The read shows whether a write of another candidate caused the failure.
             (Phase::Renewing, Input::Failed | Input::Absent | Input::Found(_)) => {
                 (Phase::Reading, Action::Read)
             }
@@ -163,8 +163,8 @@ impl Elector {
         (Phase::Writing, Action::Create(self.record(wall, wall, 0)))
     }
 
-    /// Observes the Lease, from a read or from a watch. Only a changed record counts: other writes to the object do not
-    /// extend the Lease.
+    /// Records the Lease as read or watched. Only a change of its record extends the Lease. Other writes to the object
+    /// do not.
     pub fn observe(&mut self, lease: Lease, now: Instant) {
         match &mut self.observed {
             Some(observed) if observed.lease.record == lease.record => observed.lease = lease,
@@ -203,7 +203,7 @@ impl Elector {
         self.observed.as_ref().map(|observed| &observed.lease)
     }
 
-    /// Returns the time since another candidate last renewed or released the Lease. `None` if no other candidate did.
+    /// Returns the time since another candidate last renewed or released the Lease. `None` if no such time is known.
     /// The times of renewals before the first observation come from the other candidate's clock.
     pub fn time_since_other_holder(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
         match self.foreign_renewal? {

@@ -72,7 +72,7 @@ impl Heartbeat {
     }
 }
 
-/// The address of a replica and its serving certificate. The Lease contains the leader's.
+/// The address of a replica and its serving certificate. The Lease contains those of the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// The replica's secure port, at an address that the other replicas can reach.
@@ -81,7 +81,7 @@ pub struct Peer {
     pub certificate: Fingerprint,
 }
 
-/// The state of a candidate, for the rest of its process.
+/// The state of a candidate, which the other parts of its process read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderState {
     /// The candidate does not lead. `None` if the Lease is free or was not observed.
@@ -90,17 +90,17 @@ pub enum LeaderState {
     Leader {
         /// The previous holder.
         after: Option<String>,
-        /// Time since another candidate renewed or released the Lease, if one did.
+        /// Time since another candidate last renewed or released the Lease. `None` if unknown.
         since_others: Option<Duration>,
         /// Number of changes of the holder.
         term: i32,
     },
 }
 
-/// The state that shows whether any replica leads, by this replica's observations of the Lease. Clones share it.
+/// The state that shows whether any replica leads, by this replica's observations of the Lease. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseLife {
-    /// The end of the Lease by its last observation. `None` before the first one.
+    /// The end of the Lease by its last observation. `None` without an observation.
     until: Arc<Mutex<Option<Instant>>>,
     grace: Duration,
 }
@@ -146,7 +146,7 @@ impl LeaderState {
     }
 }
 
-/// The end of a candidacy.
+/// The outcome of a candidacy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CandidateExit {
     /// The candidacy ended on request, before the candidate led.
@@ -155,7 +155,7 @@ pub enum CandidateExit {
     Released,
     /// The candidacy ended on request. The release failed, so the Lease must expire.
     NotReleased,
-    /// The candidate lost the Lease, so everything must stop.
+    /// The candidate lost the Lease, so the process must stop.
     Lost(LostReason),
 }
 
@@ -178,7 +178,7 @@ pub enum LostReason {
         /// The renew deadline.
         deadline: Duration,
     },
-    /// The work that the Lease protects sends no heartbeats.
+    /// The work that the Lease protects has sent no heartbeat for the lease duration.
     #[error("stopped renewing the Lease {lease}: the process has hung for {silence:?}; report this bug")]
     Unresponsive {
         /// `namespace/name` of the Lease.
@@ -246,8 +246,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Returns the time limit of one request for the Lease. The renew deadline leaves time for a second request after
-    /// one that hangs.
+    /// Returns the time limit of one request for the Lease. The renew deadline leaves time for a second request if the
+    /// first hangs.
     pub fn request(&self) -> Duration {
         self.renew_deadline / 2
     }

@@ -25,10 +25,10 @@ fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
     Lease { record, metadata: versioned(version) }
 }
 
-/// A server with one Lease that responds to an elector.
+/// A server that stores at most one Lease and responds to an elector.
 struct Server {
     lease: Option<Lease>,
-    /// Number of writes that fail from now on.
+    /// Number of next writes that fail.
     failures: u32,
     writes: u32,
 }
@@ -224,7 +224,7 @@ async fn foreign_lease_that_was_deleted_is_free_after_its_length() {
 async fn time_since_others_comes_from_observations_or_from_their_clock() {
     let start = Instant::now();
     let seconds = Duration::from_secs;
-    // No candidate ever led.
+    // No other candidate ever led.
     let (mut server, mut me) = (Server::with(None), elector());
     server.attempt(&mut me, start, 0);
     assert_eq!(me.time_since_other_holder(start, wall(0)), None);
