@@ -2,7 +2,8 @@
 //!
 //! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an HPA, or to
 //! an event. A write is refused if it is about an HPA in scope, a leader is alive, and the guard is not known to be
-//! broken. In case of doubt, the write is allowed, so that the built-in controller continues to scale.
+//! broken. The HPAs and namespaces must be listed. In case of doubt, the write is allowed, so that the built-in
+//! controller continues to scale.
 //!
 //! | write | refused for |
 //! |---|---|
@@ -309,7 +310,7 @@ impl Verdict {
 }
 
 impl fmt::Display for Verdict {
-    /// Writes the message of a refusal, which the built-in controller logs.
+    /// Writes the message of a refusal, which the built-in controller logs, or the reason for allowing the write.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allow(reason) => write!(f, "allowed: {reason:?}"),

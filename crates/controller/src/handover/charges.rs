@@ -73,8 +73,8 @@ pub struct ChargeRow {
     pub since: Timestamp,
     /// The last status write by another controller since this process started.
     pub last_foreign_write: Option<StatusWriter>,
-    /// The time of the last refused write of the built-in controller. On the leader, it includes the refusals of all
-    /// replicas, and on a standby only its own.
+    /// The time of the last refused write of the built-in controller. The leader includes the refusals that standbys
+    /// report. A standby includes only its own refusals.
     pub last_refused_write: Option<Timestamp>,
 }
 
@@ -138,7 +138,7 @@ impl Charges {
         self.inner.lock().hpas.contains_key(&Key::new(namespace, hpa))
     }
 
-    /// Returns the targets that have this name, for HPAs in scope.
+    /// Returns the targets with the given name. Includes only targets of HPAs in scope.
     pub fn targets(&self, namespace: &str, name: &str) -> Vec<TargetKind> {
         let inner = self.inner.lock();
         let (namespace, name): (Arc<str>, Arc<str>) = (namespace.into(), name.into());
@@ -278,8 +278,8 @@ impl Charges {
         self.changed.notify_one();
     }
 
-    /// Returns the time of the last proof of the guard that this replica has observed: a check of its objects, or a
-    /// refused write about an HPA in scope.
+    /// Returns the time of the last proof of the guard that this replica has observed: a successful check of its
+    /// objects, or a refused write about an HPA in scope.
     pub fn last_proof(&self) -> Option<Timestamp> {
         self.inner.lock().last_proof
     }

@@ -28,10 +28,10 @@
 //!
 //! A standby never leaves `Claiming`, because it receives no `Lead`.
 //!
-//! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. A refused
-//! write then proves the guard only at the end of the quiet time, so that the state does not change at a high rate. The
-//! quiet time itself is constant, because with an effective guard no controller writes the HPA until the leader is in
-//! charge again.
+//! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong, unless the
+//! proof was a handover. A refused write then proves the guard only at the end of the quiet time, so that the state
+//! does not change at a high rate. The quiet time itself is constant, because with an effective guard no controller
+//! writes the HPA until the leader is in charge again.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ use crate::store::Key;
 use crate::takeover::{SyncObservation, machine as evidence};
 
 /// The time without a foreign write before this instance writes a guarded HPA, limited to a quarter of a period. In
-/// this time, every replica receives the label, and the requests of the built-in controller in flight end.
+/// this time, every replica receives the label, and requests of the built-in controller that are in flight end.
 const SETTLE: Duration = Duration::from_secs(1);
 /// The quiet time after the last foreign write to a contested HPA, in periods.
 const QUIET: u32 = 2;
@@ -83,7 +83,7 @@ pub enum Guard {
     Broken,
 }
 
-/// The proof on which an instance is in charge of an HPA.
+/// The proof that permits this instance to be in charge of an HPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// The guard's objects are valid.

@@ -1,4 +1,5 @@
-//! Moves HPAs in and out of scope, by the labels of HPAs and of namespaces. The store contains the HPAs in scope.
+//! Moves HPAs in and out of scope, by the labels of HPAs and of namespaces. Without `--shadow-others`, the store
+//! contains only the HPAs in scope.
 //!
 //! The store drops an HPA that leaves the scope. If other HPAs of its namespace are in scope, its selector is still
 //! used for the detection of shared pods. A worker then reads the selector once a period, if possible from the watch of
@@ -19,8 +20,8 @@ use cluster::error::ApiError;
 use cluster::watch::{Collection, Deleted, Sink, Watched, each};
 
 impl Controller {
-    /// Puts an HPA in or out of scope, by a new version. The caller holds [`Charges::moving`], applies the version to
-    /// the store if the result is [`Placement::Store`], and makes a new HPA due.
+    /// Puts an HPA in or out of scope according to its new version. The caller holds [`Charges::moving`], applies the
+    /// version to the store if the result is [`Placement::Store`], and makes a new HPA due.
     pub(crate) fn sort(&self, charges: &Charges, hpa: &HpaRecord, is_listed: bool) -> Placement {
         let placement = charges.sort(hpa, is_listed);
         match placement {
@@ -63,8 +64,8 @@ impl Controller {
         selector.is_some()
     }
 
-    /// Makes HPAs out of scope due if the detection of shared pods needs their selectors. `namespace` limits them to
-    /// one namespace.
+    /// Makes HPAs out of scope due if the detection of shared pods needs their selectors. With `namespace`, does so
+    /// only for the HPAs of that namespace.
     pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
         for key in charges.neighbours(namespace) {
             if !self.queue.has_time(&key) {
@@ -127,8 +128,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Stores an HPA from a list, only if the watch has delivered the HPA before. Otherwise a stale list could restore
-    /// a deleted HPA. Returns whether the HPA is new in the store.
+    /// Stores an HPA from a list, only if the watch has already delivered the HPA as out of scope. Otherwise a stale
+    /// list could restore a deleted HPA. Returns whether the HPA is new in the store.
     fn adopt_one(&self, charges: &Charges, hpa: HpaRecord) -> bool {
         let _moving = charges.moving();
         let is_new = charges.is_outside(&hpa.key)

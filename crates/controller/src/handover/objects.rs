@@ -14,7 +14,7 @@ use super::scope::{ControllerName, LABEL};
 pub const PATH: &str = "/handover";
 /// The name of the webhook in its configuration.
 pub const WEBHOOK: &str = "handover.concertina.dev";
-/// The port of the Service in front of the webhook. It forwards to `--handover-webhook-port`.
+/// The port of the Service in front of the webhook. The Service forwards to `--handover-webhook-port`.
 pub const SERVICE_PORT: u16 = 443;
 
 /// The users of the built-in controller, by distribution.

@@ -56,7 +56,7 @@ pub enum Defect {
     FailsClosed {
         /// Kind and name of the object.
         object: String,
-        /// The path of the field, such as `webhooks[0].rules`.
+        /// The path of the field, such as `webhooks[0].failurePolicy`.
         field: String,
         /// The value in the cluster, as shortened JSON.
         actual: String,
@@ -69,7 +69,7 @@ pub enum Defect {
     Untrusted {
         /// Kind and name of the object.
         object: String,
-        /// The path of the field, such as `webhooks[0].rules`.
+        /// The path of the field, such as `webhooks[0].clientConfig.caBundle`.
         field: String,
     },
 }

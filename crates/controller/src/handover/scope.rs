@@ -26,7 +26,7 @@ pub const DEFAULT_NAME: &str = "concertina";
 /// Maximum length of the value of a label in Kubernetes.
 const MAX_LABEL_VALUE: usize = 63;
 
-/// `--scope`: the HPAs that an instance is in charge of.
+/// `--scope`: the HPAs in scope of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scope {
     /// All HPAs of the watched namespaces.

@@ -1,4 +1,4 @@
-//! Sorts HPAs into and out of scope. Of an HPA out of scope, only the data remains that the detection of shared pods
+//! Sorts HPAs into and out of scope. Keeps only the data of an HPA out of scope that the detection of shared pods
 //! needs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,7 +199,7 @@ impl Outside {
         self.hpas.range(from..).map(|(key, _)| key.clone()).take_while(move |key| key.namespace == namespace)
     }
 
-    /// Drops the HPAs that are not in `listed`, only in `namespace` if it is set.
+    /// Drops the HPAs that are not in `listed`. With `namespace`, drops only HPAs of that namespace.
     pub(super) fn retain(&mut self, namespace: Option<&str>, listed: &BTreeSet<Key>) {
         self.hpas.retain(|key, _| {
             namespace.is_some_and(|namespace| *key.namespace != *namespace) || listed.contains(key)

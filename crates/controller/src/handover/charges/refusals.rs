@@ -1,6 +1,7 @@
 //! Refused writes of the built-in controller. The API server sends a write to any replica, but only the leader takes
 //! charge of HPAs. A standby therefore reports the refusals of its webhook with its next request for the leader's
-//! histories, in a query parameter with the age in milliseconds, the namespace and the name of each HPA:
+//! histories. A query parameter contains the age of each refusal in milliseconds, and the namespace and name of its
+//! HPA:
 //!
 //! ```text
 //! refused=40.shop/web,1200.shop/api

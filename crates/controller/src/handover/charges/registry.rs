@@ -26,7 +26,7 @@ pub(super) struct Inner {
     pub(super) adopting: BTreeSet<Arc<str>>,
     pub(super) outside: Outside,
     pub(super) hpas: BTreeMap<Key, Entry>,
-    /// The namespace, the name of the target and the name of each HPA.
+    /// For each HPA: its namespace, the name of its target, and its name.
     pub(super) by_target: BTreeSet<(Arc<str>, Arc<str>, Arc<str>)>,
     /// The due times of the machines.
     pub(super) timers: BTreeSet<(Instant, Key)>,
