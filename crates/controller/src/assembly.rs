@@ -1,4 +1,4 @@
-//! Builds a controller from clients, stores, queue and watches, for the process, the demo and the tests.
+//! Builds a controller with its stores, queue and watches, for the process, the demo and the tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const SYNCED_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The field manager of status writes.
 pub const STATUS_MANAGER: &str = "concertina";
 
-/// The parts of a controller.
+/// The inputs from which a controller is built.
 #[derive(Debug)]
 pub struct Parts<'a> {
     /// The clients for all requests.
@@ -52,7 +52,7 @@ pub struct Parts<'a> {
     pub telemetry: Telemetry,
     /// Observers of the caller, in addition to those that the options enable.
     pub observers: Observers,
-    /// The random seed for waits and watch lengths, and the epoch of the histories. Equal seeds give equal runs.
+    /// The random seed for waits and watch lengths, and the epoch of the histories.
     pub seed: u64,
     /// The source of each HPA's offset within the sync period.
     pub phase: Phase,
@@ -91,8 +91,8 @@ impl Parts<'_> {
         self.build(false, None).0
     }
 
-    /// Builds a controller. With `compares`, a shadow compares it with another controller. With `stop`, the controller
-    /// watches targets until `stop`, except with `--scale-source=get`.
+    /// Builds a controller. With `compares`, a shadow compares its decisions with those of another controller. With
+    /// `stop`, the controller watches targets until `stop`, except with `--scale-source=get`.
     fn build(
         self,
         compares: bool,
@@ -102,7 +102,7 @@ impl Parts<'_> {
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
         let charges = options.charges(&clock);
-        // A dry run compares all HPAs. Any other leader compares only the HPAs out of scope.
+        // A dry run compares all HPAs. Without a dry run, only the HPAs out of scope are compared.
         let others_only = charges.clone().filter(|_| !options.dry_run);
         // A comparison needs the metrics at the time of the other controller's sync, so no response is shared.
         let sharing = options.metric_sharing.filter(|_| !compares).map(|age| Sharing {
@@ -178,7 +178,8 @@ impl Parts<'_> {
             };
             Arc::new(Targets::new(clients, watching, &tasks, stop))
         });
-        // An explicit --status-qps is a fixed limit. Otherwise the limit follows the number of HPAs.
+        // An explicit --status-qps is a fixed limit. Otherwise the limit follows the number of HPAs, unless requests
+        // are unlimited.
         let following = options
             .qps
             .filter(|_| options.status_qps.is_none())
@@ -265,7 +266,8 @@ impl Assembly {
             jitter: Jitter::seeded(seeds.next().unwrap_or(seed)),
             ..WatchOptions::default()
         };
-        // Namespaces are cluster-scoped, so a controller for some namespaces cannot watch their labels.
+        // A controller for some namespaces has no cluster-wide permissions, so it does not watch the labels of
+        // namespaces.
         let labels = handover.as_ref().filter(|_| watched.is_none()).map(|_| {
             let intake = NamespaceIntake::new(Arc::clone(&controller));
             let (watch, watching) =

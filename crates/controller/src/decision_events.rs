@@ -55,7 +55,7 @@ pub(crate) struct DecisionEvents {
 
 #[derive(Debug)]
 struct State {
-    /// The last outcome of each HPA, by UID.
+    /// The last reported outcome of each HPA, by UID.
     reported: BTreeMap<Arc<str>, Reported>,
     budget: Budget,
 }
@@ -68,7 +68,7 @@ struct Reported {
     at: Option<Instant>,
 }
 
-/// The part of a decision that is reported when it changes.
+/// The part of a decision whose change causes an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outcome {
     count: Option<i32>,

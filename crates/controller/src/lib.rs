@@ -2,8 +2,8 @@
 //! between replicas.
 //!
 //! [`assembly`] builds a controller. [`store`] contains the watched objects, [`reconcile`] syncs HPAs, and [`targets`]
-//! reads replica counts. [`record`] and [`history`] contain past decisions. [`policy`] applies user-defined rules for
-//! single HPAs. [`election`], [`takeover`] and [`handover`] decide whether this controller writes. [`shadow`] compares
+//! reads replica counts. [`record`] and [`history`] contain past decisions. [`policy`] applies scaling policies to
+//! HPAs. [`election`], [`takeover`] and [`handover`] decide which HPAs this controller may write. [`shadow`] compares
 //! its decisions with those of another controller. [`tasks`] supervises background tasks.
 
 pub mod assembly;

@@ -41,7 +41,7 @@ pub struct Options {
     pub watch_namespaces: Option<BTreeSet<String>>,
     /// `--watch-scaling-policies`: apply ScalingPolicies and ClusterScalingPolicies, and not only annotations.
     pub watch_scaling_policies: bool,
-    /// `--scale-source`: the source of target Scales in syncs without a change.
+    /// `--scale-source`: the source of target Scales in syncs that do not change the replica count.
     pub scale_source: ScaleSource,
     /// `--field-manager`: the field manager of `spec.replicas` writes.
     pub field_manager: String,
@@ -114,7 +114,7 @@ impl Default for Options {
     }
 }
 
-/// `--scale-source`: the source of target Scales in syncs without a change.
+/// `--scale-source`: the source of target Scales in syncs that do not change the replica count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ScaleSource {
     /// A watch if it is permitted, otherwise one request per sync.

@@ -1,5 +1,5 @@
-//! The paths of a controller's pages, and their types. They do not depend on the server of the secure port. Also the
-//! page `/handover`: the state of each HPA in scope, as JSON.
+//! The paths and the types of a controller's HTTP pages, independent of the server of the secure port. Contains the
+//! page `/handover`, which shows the state of each HPA in scope as JSON.
 
 use std::sync::Arc;
 
