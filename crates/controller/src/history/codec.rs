@@ -24,7 +24,7 @@ const VERSION: u8 = 2;
 const VERSION_WITH_POLICY: u8 = 3;
 /// Maximum number of stored metrics. Further metrics are omitted, as if no earlier sync had read them.
 const METRICS: usize = 64;
-/// Maximum bytes of the key of a stored metric.
+/// Maximum bytes of the key of a stored metric, and of its name.
 const MAX_KEY: usize = 512;
 /// Maximum bytes of an encoded history. A history with all allowed entries has at most 35 KB, and its metrics have at
 /// most 70 KB.

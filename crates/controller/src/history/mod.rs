@@ -36,7 +36,7 @@ pub struct RestoreCounts {
     pub exact: usize,
     /// HPAs restored from a checkpoint that may lack the last seconds.
     pub inherited: usize,
-    /// HPAs rebuilt from status and events.
+    /// HPAs that have scaled before, with a history rebuilt from status and events.
     pub rebuilt: usize,
 }
 
@@ -123,8 +123,8 @@ fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
     entries
 }
 
-/// Returns whether the entry is complete: its leader shut down cleanly after writing the shard, and no client has
-/// scaled the HPA since.
+/// Returns whether the entry is complete: its shard is the last write of a leader that shut down cleanly, and the
+/// status contains no later rescale.
 fn is_exact(shard: &Shard, hpa: &HpaRecord) -> bool {
     let scaled = hpa.status.last_scale_time;
     shard.ended && scaled.is_none_or(|scaled| scaled.as_second() < shard.written.as_second())
@@ -147,8 +147,8 @@ fn after_crash(
     } else if let (Some(newest), Some(scaled)) = (newest, hpa.status.last_scale_time)
         && scaled > newest
     {
-        // A missing rescale counts as a recommendation, but not one of the future: the clock of its writer may be
-        // ahead.
+        // A missing rescale counts as a recommendation. Its time is at most `now`, because the clock of its writer may
+        // be ahead.
         recommendations.push(Recommendation { at: scaled.min(now), replicas: hpa.status.desired_replicas });
     }
     kept.inherit(now)

@@ -45,7 +45,7 @@ pub enum EventsError {
 #[derive(Debug, Default)]
 pub struct Rescales {
     by_uid: BTreeMap<String, BTreeSet<(Timestamp, i32)>>,
-    /// HPAs with an event that represents several rescales without their times and counts.
+    /// HPAs with an event that does not describe every rescale that it represents.
     doubtful: BTreeSet<String>,
 }
 

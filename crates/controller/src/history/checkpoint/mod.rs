@@ -3,9 +3,9 @@
 //!
 //! The leader writes changed ConfigMaps at intervals of [`EVERY`], and all ConfigMaps in use once more at shutdown. The
 //! last write contains a mark. No change follows the mark, so the next leader reads exact histories. A checkpoint
-//! without the mark comes from a leader that crashed, and may lack the last changes. The next leader then marks the
-//! restored histories as taken over (`History::inherit`). It clears the mark before its first sync. It skips an invalid
-//! ConfigMap or history, and rebuilds the affected histories.
+//! without the mark comes from a leader that did not shut down cleanly, and may lack the last changes. The next leader
+//! then adapts the restored histories (`History::inherit`). A new leader clears the mark before its first sync. It
+//! skips an invalid ConfigMap or history, and rebuilds the affected histories.
 
 mod shards;
 
@@ -39,7 +39,7 @@ pub const LIMIT: usize = 900 << 10;
 const KEY: &str = "histories";
 /// Time limit of one request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// Maximum attempts of one write with conflicts.
+/// Maximum number of attempts of one write that conflicts.
 const TRIES: usize = 3;
 /// Maximum lead of the previous leader's clock over this leader's clock.
 pub const TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
@@ -55,13 +55,13 @@ pub struct Checkpoint {
     shards: Vec<ShardMap>,
     /// Number of shards in use.
     used: usize,
-    /// Revision of the last save.
+    /// Revision of the last successful save.
     saved: Option<Revision>,
     /// Maximum bytes of a shard.
     limit: usize,
     /// Number of HPAs that the last save left out.
     left_out: usize,
-    /// Whether a failure of writes was logged.
+    /// Whether a failure of writes was logged, and no recovery followed.
     reported: bool,
 }
 

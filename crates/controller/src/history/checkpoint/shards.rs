@@ -30,7 +30,7 @@ impl Default for CheckpointPlace {
 }
 
 impl CheckpointPlace {
-    /// Returns the names of all ConfigMaps: `concertina-history-0` and so on.
+    /// Returns the names of all ConfigMaps, such as `concertina-history-0`.
     pub fn names(&self) -> impl Iterator<Item = String> {
         (0..MOST_SHARDS).map(|number| format!("{}-history-{number}", self.name))
     }
@@ -55,11 +55,11 @@ pub(super) struct Arrangement {
     pub(super) left_out: usize,
 }
 
-/// Assigns histories to shards of at most `limit` bytes each. Their number is the smallest sufficient power of two, at
-/// most [`MOST_SHARDS`], and not below `at_least`, the number that this leader already uses. [`shard_of`] determines
-/// the shard of an HPA by its UID. A shard that is still too large leaves out HPAs: first those without a scale event,
-/// then those with the oldest last scale event, because old events affect the rates of `behavior` for the shortest
-/// time.
+/// Assigns histories to shards of at most `limit` bytes each. The number of shards is the smallest sufficient power of
+/// two. It is at most [`MOST_SHARDS`] and at least `at_least`, the number that this leader already uses. [`shard_of`]
+/// determines the shard of an HPA by its UID. A shard that is still too large leaves out HPAs: first those without a
+/// scale event, then those with the oldest last scale event, because old events affect the rates of `behavior` for the
+/// shortest time.
 pub(super) fn arrange(candidates: Vec<Candidate>, at_least: usize, limit: usize) -> Arrangement {
     let mut count = at_least.clamp(1, MOST_SHARDS).next_power_of_two();
     while count < MOST_SHARDS && !fits(&candidates, count, limit) {
@@ -77,7 +77,7 @@ pub(super) fn arrange(candidates: Vec<Candidate>, at_least: usize, limit: usize)
         .map(|mut shard| {
             let mut size = Shard::EMPTY + shard.iter().map(|candidate| candidate.size).sum::<usize>();
             if size > limit {
-                // The last entries are left out first.
+                // Entries are removed from the end, so the HPAs to leave out first come last.
                 shard.sort_by_key(|candidate| Reverse(candidate.scaled));
                 while size > limit
                     && let Some(candidate) = shard.pop()
@@ -185,7 +185,7 @@ struct Head {
 }
 
 impl Entry {
-    /// Size of the entry within a shard, in bytes.
+    /// Returns the size of the entry within a shard, in bytes.
     pub(super) fn size(&self) -> usize {
         append(self, Vec::new()).len()
     }
@@ -195,7 +195,7 @@ impl Shard {
     /// Maximum size of a shard without entries, in bytes. A time has up to 19 bytes, a count up to four.
     pub(super) const EMPTY: usize = FORMAT + 1 + 19 + 4 + CHECKSUM;
 
-    /// Returns the entries within an encoded shard.
+    /// Returns the part of an encoded shard that contains the entries.
     pub(super) fn entries_of(bytes: &[u8]) -> &[u8] {
         let content = bytes.get(FORMAT..bytes.len().saturating_sub(CHECKSUM)).unwrap_or_default();
         take::<Head>(content).map_or(&[], |(_, entries)| entries)

@@ -70,7 +70,7 @@ impl World {
         restore(controller, &self.clients.watch, None, Some(&mut checkpoint), Handover::Nothing).await
     }
 
-    /// Size of the data in each ConfigMap, in bytes.
+    /// Returns the approximate size of the data in each ConfigMap, in bytes.
     fn sizes(&self) -> Vec<usize> {
         let size = |name: String| {
             let map = self.cluster.get("configmaps", "kube-system", &name).unwrap_or_default();
@@ -167,7 +167,7 @@ async fn rescale_after_the_last_write_counts_as_a_recommendation() {
     let world = World::new();
     world.left(1, 5, false).await;
     sleep(Duration::from_secs(10)).await;
-    // The clock of the writer may be ahead of this one. The rescale then counts from now on.
+    // The clock of the writer may be ahead of this clock. The recommendation then has the current time.
     for ahead in [0, 3600] {
         let after = world.controller(0);
         let mut scaled = record(0);

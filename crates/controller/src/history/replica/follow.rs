@@ -186,7 +186,7 @@ impl Follower {
         }
     }
 
-    /// Sends one request.
+    /// Requests changes from the leader and applies them to the copy.
     async fn pull(&mut self, leader: &Leader) -> Result<Pulled, PullError> {
         let peer = leader.peer;
         let standby = utf8_percent_encode(&self.parts.identity, NON_ALPHANUMERIC);

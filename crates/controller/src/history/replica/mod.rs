@@ -5,8 +5,8 @@
 //! standby becomes leader, it continues with its copy. At shutdown, the leader waits for a limited time until its
 //! standbys are up to date.
 //!
-//! The response of the leader contains histories, each with the UID of its HPA: `cchist`, 0, the version of the format,
-//! `Head`, and then for each history its UID and its encoding as bytes, all in postcard's format.
+//! A response of the leader starts with `cchist`, 0 and the version of the format. `Head`, and the UID and encoded
+//! history of each HPA, follow in postcard's format.
 
 mod follow;
 mod page;
@@ -83,7 +83,7 @@ impl StandbyHistory {
     }
 
     /// Applies a response of the leader with the given term. `ahead`: the lead of this process's clock over the
-    /// leader's.
+    /// leader's clock.
     fn apply(&mut self, part: Part, term: i32, ahead: SignedDuration) {
         let Part { full, more, last, upto, histories, .. } = part;
         self.ahead = ahead;
@@ -192,7 +192,7 @@ enum PartError {
     /// A history cannot be decoded.
     #[error("invalid history of the HPA with UID {uid}: {source}")]
     History {
-        /// The HPA.
+        /// `metadata.uid` of the HPA.
         uid: Arc<str>,
         /// The cause.
         source: HistoryError,
@@ -205,7 +205,7 @@ struct Head {
     full: bool,
     more: bool,
     last: bool,
-    /// By the leader's clock.
+    /// The time of the response, by the leader's clock.
     #[serde(with = "jiff::fmt::serde::timestamp::nanosecond::required")]
     now: Timestamp,
     epoch: u64,
@@ -228,7 +228,6 @@ impl Writer {
         self.histories.len() >= ENOUGH
     }
 
-    /// Adds changes.
     fn add(&mut self, changed: &Changed) {
         self.full |= changed.full;
         for (uid, history) in &changed.histories {

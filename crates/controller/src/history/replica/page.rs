@@ -49,7 +49,7 @@ pub struct Source {
     has_all: watch::Sender<()>,
 }
 
-/// A standby that copies.
+/// A standby that copies the histories of this process.
 #[derive(Debug, Clone, Copy)]
 struct Standby {
     last_request: Instant,
@@ -175,7 +175,7 @@ impl Source {
     }
 
     /// Records the standby of a request. Once the histories are final, a standby that requests changes after the last
-    /// one is up to date.
+    /// revision is up to date.
     fn record_request(&self, query: &Query) {
         let Some(name) = &query.standby else { return };
         let has_all = *self.phase.borrow() == Phase::Concluded

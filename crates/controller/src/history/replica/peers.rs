@@ -4,7 +4,7 @@
 //! client certificate of the API client. The token of the API client is sent only to the API server, because a server
 //! that receives it could act as the controller.
 //!
-//! The Lease holds the leader's address and certificate fingerprint, and only the leader may write the Lease. The
+//! The Lease contains the leader's address and certificate fingerprint, and only the leader may write the Lease. The
 //! certificate is therefore pinned: a peer with another certificate receives no request and no credentials. Replicas
 //! connect directly, without a proxy.
 
@@ -34,7 +34,7 @@ use cluster::client::Clients;
 use cluster::error::ApiError;
 use cluster::user::{Credentials, Fingerprint, Trust, User, UserError, WrongCertificate};
 
-/// Serves an in-memory connection from another process.
+/// A function that serves an in-memory connection from another process.
 pub type Connect = dyn Fn(DuplexStream, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// The pages of a process, and the ways to reach them.
@@ -58,7 +58,8 @@ pub trait PeerTransport: fmt::Debug + Send + Sync + 'static {
     /// Registers the pages of this process. Called once, before the process becomes a candidate.
     fn register(&self, served: ServedPages);
 
-    /// Returns the current address of this process for other replicas, if it has one. Read at every write of the Lease.
+    /// Returns the current address of this process for other replicas. `None` if they cannot reach it. Called at every
+    /// write of the Lease.
     fn advertised(&self) -> Option<Peer>;
 
     /// Sends a GET for a path and its query, with the credentials of this process for other replicas. The caller limits
@@ -114,7 +115,7 @@ pub enum TransportError {
 pub const LARGEST: usize = 16 << 20;
 /// Maximum size of an error response that is read, in bytes.
 const LARGEST_ERROR: usize = 16 << 10;
-/// The interval between DNS lookups of the API server until one succeeds.
+/// The interval between DNS lookups of the API server until a lookup succeeds.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// Connects to the other replicas.
@@ -144,7 +145,7 @@ struct Connection {
 }
 
 impl Peers {
-    /// Uses the token in the file `token`, or the client certificate of `clients` if the file does not exist. `None` if
+    /// Uses the token in the file `token`, or the client certificate of `clients` if there is no such file. `None` if
     /// requests of `clients` carry no identity. `server`: the URL of the API server.
     pub fn new(
         clients: &Clients,
@@ -314,7 +315,7 @@ async fn connect(peer: Peer, credentials: &mut Credentials) -> Result<Connection
     })?;
     let (sender, connection) =
         handshake(TokioIo::new(tls)).await.map_err(|error| unreachable(deepest(&error)))?;
-    // A panic fails the request, and the next one connects again.
+    // A panic fails the request, and the next request opens another connection.
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "connection to another replica closed");
