@@ -189,7 +189,7 @@ fn in_charge(origin: Instant) -> Charge {
     charge
 }
 
-/// Returns a machine that a foreign write contests 100 s after `origin`.
+/// Returns a machine that becomes contested 100 s after `origin`, by a foreign write.
 fn contested(origin: Instant) -> Charge {
     let mut charge = in_charge(origin);
     charge.step(Input::ForeignWrite, origin + Duration::from_secs(100));
