@@ -46,13 +46,13 @@ enum LeaderReply {
     Hangs,
 }
 
-/// A sequence of scripted responses. The last one repeats.
+/// A sequence of scripted responses. The last response repeats.
 #[derive(Default)]
 struct Leaders {
     does: Mutex<VecDeque<LeaderReply>>,
     asked: Mutex<Vec<(Duration, String)>>,
     started: Option<Instant>,
-    /// Lag of the leader's clock behind the standby's.
+    /// Lag of the leader's clock behind the clock of the standby.
     behind: Mutex<SignedDuration>,
 }
 
