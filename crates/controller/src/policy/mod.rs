@@ -1,4 +1,4 @@
-//! Scaling policies: user-defined rules for single HPAs, in addition to the HPA algorithm.
+//! Scaling policies: user-defined rules for HPAs, in addition to the HPA algorithm.
 //!
 //! A policy comes from the annotation [`ANNOTATION`] of an HPA, from a `ScalingPolicy` of its namespace, or from a
 //! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
@@ -43,7 +43,7 @@ pub const INVALID: &str = "InvalidScalingPolicy";
 const INACTIVE: &str = "NoEffect";
 /// The reason of the event if the policy no longer has an effect.
 const ENDED: &str = "ScalingPolicyInactive";
-/// Maximum length of a message, in bytes.
+/// Maximum length of a message in bytes, without the ellipsis.
 const MAX_MESSAGE: usize = 1024;
 
 /// The policies of an HPA. HPAs that match the same policy objects and have no annotation share one instance.

@@ -92,7 +92,7 @@ pub struct PolicyObject {
     pub resource_version: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// `metadata.creationTimestamp`. The older of two policies has precedence.
+    /// `metadata.creationTimestamp`. The older of two policies of the same kind has precedence.
     pub created: Option<Timestamp>,
     /// `spec.selector`. An absent selector selects every HPA.
     pub selector: Result<Selector, InvalidSelector>,
@@ -146,7 +146,8 @@ impl Labels for ObjectLabels<'_> {
     }
 }
 
-/// Returns the text of [`ANNOTATION`] in `metadata`. Without the annotation, this takes one search in the bytes.
+/// Returns the text of [`ANNOTATION`] in `metadata`. Parses `metadata` only if a search of the bytes finds the name of
+/// the annotation.
 pub(super) fn annotation_of(metadata: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct Metadata<'a> {

@@ -1,8 +1,8 @@
 //! Writes the status of policy objects: the number of HPAs, and fields without effect.
 //!
 //! The leader writes a status only if it differs from the stored status. With a CustomResourceDefinition of an older
-//! release, the API server drops unknown fields, or has no status subresource. Retries of such a write are postponed,
-//! so that they do not delay other statuses.
+//! release, the API server drops unknown fields, or has no status subresource. The write then has no effect. Its retry
+//! is postponed, so that it does not delay other statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

@@ -293,7 +293,7 @@ impl HpaPolicies {
 }
 
 impl Inner {
-    /// Makes all matches stale that may contain a policy object.
+    /// Makes all matches stale that a change of a policy object can affect.
     fn object_changed(&mut self, name: &PolicyName) {
         if let Some(namespace) = &name.namespace {
             self.namespace_changed(Arc::clone(namespace));
@@ -304,7 +304,7 @@ impl Inner {
         self.merged.retain(|names, _| !names.contains(name));
     }
 
-    /// Drops merged policies without an HPA, because an HPA can match many sets of policies over time.
+    /// Drops merged policies that no HPA uses, if there are many. An HPA can match many sets of policies over time.
     fn drop_unused(&mut self) {
         if self.merged.len() > FEW_MERGED + 2 * self.hpas.len() {
             self.merged.retain(|_, merged| merged.strong_count() > 0);
