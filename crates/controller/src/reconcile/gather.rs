@@ -134,8 +134,8 @@ fn bytes(answer: &Result<Answer, QueryError>) -> usize {
 }
 
 impl Controller {
-    /// Returns the metrics of an HPA whose policy names their origins, and the readings that the queries record. `None`
-    /// if the metrics APIs answer all queries.
+    /// Returns a client for the metrics of an HPA whose policy names their origins, and the readings that its queries
+    /// record. `None` if the metrics APIs answer all queries.
     fn sync_metrics(
         &self,
         plan: &Plan,

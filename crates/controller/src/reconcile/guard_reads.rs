@@ -266,7 +266,7 @@ impl Controller {
     }
 }
 
-/// Returns whether the scheduler cannot place a pod.
+/// Returns whether the scheduler cannot place a pod. False for a pod that is being deleted.
 fn is_unschedulable(pod: &Value) -> bool {
     let terminates = pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);

@@ -80,7 +80,7 @@ impl KeptHistory {
         }
     }
 
-    /// Marks the history of a process that did not shut down cleanly as taken over at `now` ([`History::inherit`]).
+    /// Marks the history as taken over at `now` from a process that did not shut down cleanly ([`History::inherit`]).
     #[must_use]
     pub fn inherit(self, now: Timestamp) -> Self {
         let history = Arc::unwrap_or_clone(self.history).inherit(now);

@@ -109,8 +109,9 @@ impl Controller {
         self.statuses.expect(hpas);
     }
 
-    /// Derives a history for an HPA that appears after the restore of histories and was scaled before. The size of its
-    /// last rescale is unknown, so its rates count as used up at that time. A new HPA has no `lastScaleTime`.
+    /// Derives a history for an HPA with `behavior` that was scaled before and appears after the restore of histories
+    /// has started. The size of its last rescale is unknown, so its rates count as used up at that time. A new HPA has
+    /// no `lastScaleTime`.
     fn inherit_last_rescale(&self, new: &HpaRecord) {
         if self.histories.has_past() && new.spec.behavior.is_some() && new.status.last_scale_time.is_some() {
             let history = History::rebuilt(&new.status, &[], self.period, self.clock.now());

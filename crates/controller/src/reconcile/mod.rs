@@ -179,7 +179,7 @@ impl Controller {
         }
     }
 
-    /// Runs one sync and schedules the next one.
+    /// Runs one sync and schedules the next sync of its key.
     async fn work(self: Arc<Self>, due: Due, taken: Instant, mut permit: WorkerPermit) {
         let started = Instant::now();
         let Due { key, lateness, at } = due;
@@ -204,8 +204,8 @@ impl Controller {
         self.queue.done(&key);
     }
 
-    /// Returns the due time of the sync that follows a sync started at `started`. In shadow mode, that is 1.1 periods
-    /// from now, because each status write of the other controller triggers an earlier sync.
+    /// Returns the due time of the sync that follows a sync started at `started`. For a compared HPA, the due time is
+    /// 1.1 periods from now, because each status write of the other controller triggers an earlier sync.
     fn next(&self, key: &Key, at: Option<Instant>, started: Instant) -> Instant {
         if self.comparator_of(key).is_none() {
             return self.phases.next(key, at, started);
@@ -262,12 +262,12 @@ fn view<'a>(record: &'a HpaRecord, policy: Option<&'a Resolved>) -> Hpa<'a> {
     }
 }
 
-/// One in this many workers and status permits is reserved for new or changed HPAs, which therefore do not wait behind
-/// a backlog. With fewer workers, none is reserved.
+/// One of every [`RESERVED_FRACTION`] workers and status permits is reserved for new or changed HPAs, so that they do
+/// not wait behind a backlog. With fewer workers, none is reserved.
 const RESERVED_FRACTION: usize = 5;
 /// Minimum number of status permits. Each status write in flight uses a separate connection. Concurrent writes take a
-/// fifth less CPU time in server and client than sequential writes. Twice as many take 3 MB more memory and save no
-/// more CPU time.
+/// fifth less CPU time in server and client than sequential writes. Twice as many permits use 3 MB more memory and save
+/// no more CPU time.
 const MIN_INFLIGHT_STATUSES: usize = 16;
 /// Maximum number of concurrent syncs of HPAs with large specs. With two permits, [`Share::AsFree`] limits each
 /// namespace to one.
@@ -327,7 +327,6 @@ impl WorkerPermit {
         permit
     }
 
-    /// Releases the worker.
     fn release(&mut self) {
         self.held = None;
     }

@@ -2,8 +2,9 @@
 //! windows of `burst`, and publishes the effect of the policy. Without such a rule, the inputs of a sync stay
 //! unchanged.
 //!
-//! Also the API groups of metrics adapters that a policy names with `source.apiGroup`. Each group has its own
-//! discovery, limits, shared responses and circuit breaker, so that an adapter that hangs does not delay the others.
+//! The module also contains the API groups of metrics adapters that a policy names with `source.apiGroup`. Each group
+//! has its own discovery, limits, shared responses and circuit breaker, so that an adapter that hangs does not delay
+//! the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -220,7 +221,8 @@ struct OpenGroup {
 }
 
 impl Adapters {
-    /// `options`: the options of the default groups. Each group has its own limit of concurrent requests.
+    /// Creates an instance without clients. `options`: the options of the default groups. Each group has its own limit
+    /// of concurrent requests.
     pub(crate) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
         Self { clients: clients.clone(), mapper, options, open: Mutex::default() }
     }
@@ -261,8 +263,8 @@ impl Adapters {
 }
 
 impl SyncMetrics {
-    /// Sends a query to the API group of a rule, unless the response to a request of the last `shared` can be reused.
-    /// Returns the adapter's answer unchanged.
+    /// Sends a query to the API group of a rule, unless the response to a request that was sent within the last
+    /// `shared` can be reused. Returns the adapter's answer unchanged.
     pub(super) async fn read_group(
         &self,
         rule: &MetricRule,
