@@ -47,7 +47,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
         let _ = (old, new);
     }
 
-    /// Handles a status write that failed because the HPA has changed since its read.
+    /// Handles a status write that failed because the HPA has changed since the sync read it.
     fn conflicted(&self, key: &Key) {
         let _ = key;
     }
@@ -73,11 +73,11 @@ pub struct ConcludedSync<'a> {
     pub answers: &'a Answers<'a>,
     /// The outcome of the scale write.
     pub outcome: &'a WriteOutcome,
-    /// The conclusion.
+    /// The status, events and explanation that result from the sync.
     pub conclusion: &'a Conclusion,
-    /// The effect of the scaling policy. `None` for an HPA without one.
+    /// The effect of the scaling policy. `None` for an HPA without a policy.
     pub policy: Option<&'a PolicyEffect>,
-    /// The rules of the scaling policy. `None` for an HPA without one.
+    /// The rules of the scaling policy. `None` for an HPA without a policy.
     pub rules: Option<&'a Arc<Rules>>,
     /// The readings of the sources that the policy names.
     pub sources: &'a [SourceReading],
@@ -92,7 +92,7 @@ pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
     /// Returns whether another controller acts on an HPA, so that the syncs of the HPA are compared.
     fn compares(&self, key: &Key) -> bool;
 
-    /// Returns the foreign rescale to compare with the next sync of an HPA, if there is one.
+    /// Returns the foreign rescale to compare with the next sync of an HPA. `None` without such a rescale.
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale>;
 
     /// Returns the answers from which the other controller just decided, as its status shows them. `None` if the sync
@@ -126,13 +126,13 @@ pub struct ForeignRescale {
 /// A concluded sync with its inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedSync<'a> {
-    /// The sync.
+    /// The concluded sync and its results.
     pub sync: &'a ConcludedSync<'a>,
     /// The Scale that the sync used. `None` if it could not be read.
     pub scale: Option<&'a Scale>,
     /// The history that the decision used.
     pub history: &'a History,
-    /// The rescale to compare with the sync.
+    /// The rescale to compare with the sync. `None` without such a rescale.
     pub before: Option<&'a ForeignRescale>,
 }
 
@@ -267,8 +267,8 @@ impl Controller {
             self.events.record(about.clone(), event.clone());
         }
         if let Some(status) = &conclusion.status {
-            // The sync holds its status permit while it waits at the rate limit, so that few syncs wait there before
-            // those of new HPAs.
+            // The sync holds its status permit while it waits at the rate limit, so that few syncs wait there ahead of
+            // the syncs of new HPAs.
             permit.send_status(&record.key.namespace).await;
             let permission = self.statuses.turn(&record.key.namespace).await.for_write(charge);
             self.hpas.sends(&record.key, &record.uid, Arc::clone(status));

@@ -48,7 +48,7 @@ impl Controller {
         self.scale_of(key, hpa, Some(permit), true).await
     }
 
-    /// Returns the Scale from the API server, by the first of the target's mappings that succeeds. If all mappings
+    /// Reads the Scale from the API server. Uses the first of the target's mappings that succeeds. If all mappings
     /// fail, returns the first error.
     pub(super) async fn fetch_scale(
         &self,
@@ -234,7 +234,7 @@ struct ScaleTokens<'a> {
     key: &'a Key,
     /// The permission for writes. `None` for reads, or if all HPAs are in scope.
     charge: Option<&'a WritePermit>,
-    /// The worker of the sync, if it has one.
+    /// The worker of the sync. `None` outside of syncs.
     permit: Option<&'a mut WorkerPermit>,
 }
 
@@ -259,7 +259,7 @@ impl ScaleTokens<'_> {
     }
 }
 
-/// Maximum attempts, as in upstream's retry on conflict.
+/// Maximum number of attempts, as in upstream's retry on conflict.
 const TRIES: u32 = 5;
 /// Pause between two attempts. Upstream adds up to a tenth at random, which makes no difference here.
 const WAIT: Duration = Duration::from_millis(10);

@@ -8,8 +8,8 @@
 //!
 //! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
 //!
-//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. A due time follows its offset by at most
-//! a twentieth of a period per period, so that no sync moves far at once.
+//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. A due time moves towards its offset by
+//! at most a twentieth of a period in each period, so that no sync moves far at once.
 
 use std::time::Duration;
 
@@ -83,18 +83,18 @@ impl SyncSchedule {
         Self { period: length, offsets: Some(offsets) }
     }
 
-    /// Creates a schedule without offsets. An HPA is due one period after its previous due time, and the first time one
-    /// period after the start of its first sync.
+    /// Creates a schedule without offsets. An HPA is due one period after its previous due time. Its first due time is
+    /// one period after the start of its first sync.
     pub fn from_first_syncs(period: Duration) -> Self {
         Self { period: nanos(period).max(1), offsets: None }
     }
 
-    /// Adds an HPA.
+    /// Adds an HPA to the set that determines the offsets.
     pub fn add(&self, key: &Key) {
         self.count(key, |count| *count += 1);
     }
 
-    /// Removes an HPA.
+    /// Removes an HPA from the set that determines the offsets.
     pub fn remove(&self, key: &Key) {
         self.count(key, |count| *count = count.saturating_sub(1));
     }
@@ -108,9 +108,9 @@ impl SyncSchedule {
     }
 
     /// Returns the next due time of an HPA after a sync that started at `started` and has just ended. `due`: the due
-    /// time of that sync, if it was a periodic one. Skips due times in the past or too close to the sync. The next due
-    /// time is at least half a period after the start. It is also at least a twentieth of a period after the end, so
-    /// that the watch has delivered the writes of the sync.
+    /// time of that sync, or `None` if that sync was not periodic. Skips due times in the past or too close to the
+    /// sync. The next due time is at least half a period after the start. It is also at least a twentieth of a period
+    /// after the end, so that the watch has delivered the writes of the sync.
     pub fn next(&self, key: &Key, due: Option<Instant>, started: Instant) -> Instant {
         let earliest = later(started, self.period / 2).max(later(Instant::now(), self.period / STEP));
         let first = match (&self.offsets, due) {
@@ -138,13 +138,13 @@ impl SyncSchedule {
 }
 
 impl Offsets {
-    /// Offset of an instant in the period.
+    /// Returns the offset of an instant in the period.
     fn position(&self, at: Instant, period: u64) -> u64 {
         let since = at.saturating_duration_since(self.started).as_nanos() + u128::from(self.passed);
         u64::try_from(since % u128::from(period)).unwrap_or_default()
     }
 
-    /// Offset of an HPA in the period.
+    /// Returns the offset of an HPA in the period.
     fn offset_of(&self, key: &Key, period: u64) -> u64 {
         let Hashes { group, inside } = Hashes::new(key);
         let (before, here, all) = {

@@ -43,8 +43,8 @@ pub struct SourceReader {
     pub(crate) secrets: Client,
 }
 
-/// Returns the readings of a process without `--metric-sources`, one for each query that the policy directs to a
-/// source.
+/// Returns the readings of a process without `--metric-sources`: a failed reading for each query that the policy
+/// directs to a source.
 pub(super) fn without_sources(plan: &Plan, rules: &[MetricRule]) -> Vec<SourceReading> {
     let rules = plan.queries().filter_map(|(_, query)| source_rule(rules, query));
     let problem = "--metric-sources is not set, so the metrics API answers";
@@ -89,7 +89,7 @@ pub(super) fn is_of_source(rules: &[MetricRule], query: &Query) -> bool {
     source_rule(rules, query).is_some()
 }
 
-/// The readings of one sync. Its queries add them.
+/// The readings of one sync, shared with its queries.
 pub(super) type Readings = Arc<Mutex<SyncReadings>>;
 
 /// The readings of one sync from sources.

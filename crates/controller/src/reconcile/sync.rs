@@ -119,7 +119,7 @@ impl Controller {
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, &of_sources, at);
         let outcome = self.rescale(key, &decision, target, charge.as_ref(), permit).await;
-        // Derived from the time of the decision, so that a clock jump during the write has no effect.
+        // The end is derived from the time of the decision, so that a clock jump during the write has no effect.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, settings, ended);
         if let Some((effect, (resolved, metrics))) = effect.as_mut().zip(policy.zip(metrics.as_ref())) {
@@ -173,7 +173,7 @@ impl Controller {
         let writes = Writes { moment, charge, permit, metrics };
         let status_written = self.finish(record, &outcome, &conclusion, writes).await;
         if !self.is_there(record) {
-            // The HPA was deleted during the sync. Later state would otherwise never be dropped.
+            // The HPA was deleted during the sync. State that this sync has added would otherwise never be dropped.
             self.forget(&record.key, &record.uid);
         }
         // A plan without queries has no durations.

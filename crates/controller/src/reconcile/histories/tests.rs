@@ -58,7 +58,7 @@ async fn clock_jump_keeps_the_age_of_every_entry() {
     let copied = histories.revision();
     let again = histories.correct_clock(ahead.at - SignedDuration::from_hours(5));
     assert_eq!(uids(&histories.changed_since(Some(copied), 9)), ["a"]);
-    // The correction of a running clock causes no shift.
+    // A small correction of the clock causes no shift.
     let kept = histories.get("a");
     histories.correct_clock(again.at + SignedDuration::from_millis(900));
     assert_eq!(histories.get("a"), kept);

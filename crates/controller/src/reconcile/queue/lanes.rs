@@ -1,10 +1,10 @@
-//! The due keys that can be handed out, in two lanes with turns by namespace. Also the keys that were recently handed
-//! out as fresh keys.
+//! The due keys that can be handed out, in two lanes with turns by namespace. The module also contains the keys that
+//! were recently handed out as fresh keys.
 //!
 //! In one turn, a namespace hands out several periodic keys. Few namespaces are then in progress at the same time, and
-//! the HPAs of a namespace share their metrics. Fresh keys come first, but while periodic keys are due, only one per
-//! namespace and round. A round ends when every namespace with periodic keys has had its turn. Changes of HPAs
-//! therefore cannot increase the share of a namespace in the hand-outs.
+//! the HPAs of a namespace share their metrics. Fresh keys come first. While periodic keys are due, however, a
+//! namespace hands out only one fresh key per round. A round ends when every namespace with periodic keys has had its
+//! turn. Changes of HPAs therefore cannot increase the share of a namespace in the hand-outs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -144,8 +144,8 @@ fn available(lane: &Rotation<Position, Key>) -> Option<Turn> {
 }
 
 impl Queue {
-    /// Records that the sync of a key waits for a token of a rate limit, until the return value is dropped. While eight
-    /// syncs of a namespace wait, no keys of the namespace are handed out.
+    /// Records that the sync of a key waits for a token of a rate limit, until the return value is dropped. While at
+    /// least eight syncs of a namespace wait, no keys of the namespace are handed out.
     pub fn token_wait(&self, key: &Key) -> TokenWait<'_> {
         self.state.lock().lanes.token_wait_started(&key.namespace);
         TokenWait { queue: self, namespace: Arc::clone(&key.namespace) }

@@ -176,18 +176,19 @@ impl Queue {
         }
     }
 
-    /// Returns whether a key has a due time: it waits for a due time, or has reached one and was not handed out since.
+    /// Returns whether a key has a due time: it waits for the due time, or has reached the due time and was not handed
+    /// out since.
     pub fn has_time(&self, key: &Key) -> bool {
         let state = self.up_to(Instant::now());
         state.waiting_at.contains_key(key) || state.dirty.get(key).is_some_and(|waiting| waiting.at.is_some())
     }
 
-    /// Hands out a due key, if there is one.
+    /// Hands out a due key. `None` if no key can be handed out.
     pub fn take(&self) -> Option<Due> {
         self.take_next(Lanes::pop)
     }
 
-    /// Hands out a due key of the fresh lane, if there is one.
+    /// Hands out a due key of the fresh lane. `None` if no such key can be handed out.
     pub fn take_fresh(&self) -> Option<Due> {
         self.take_next(Lanes::pop_fresh)
     }
@@ -286,7 +287,7 @@ impl Queue {
         self.metrics.running(running.clone().sum(), running.max().unwrap_or_default());
     }
 
-    /// Returns the state as of [`Self::up_to`], unless the queue is shut down.
+    /// Returns the state from [`Self::up_to`]. `None` if the queue is shut down.
     fn open(&self, now: Instant) -> Option<MutexGuard<'_, State>> {
         Some(self.up_to(now)).filter(|state| !state.shut_down)
     }

@@ -40,7 +40,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The name of the next due key, if any.
+/// Takes the next due key and returns its name. `None` if no key is due.
 async fn next(queue: &Queue) -> Option<String> {
     timeout(Duration::ZERO, queue.get()).await.ok().flatten().map(|due| due.key.name.to_string())
 }

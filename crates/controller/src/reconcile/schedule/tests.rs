@@ -30,12 +30,12 @@ fn offset(phases: &SyncSchedule, key: &Key) -> u64 {
     phases.offsets.as_ref().unwrap().offset_of(key, phases.period)
 }
 
-/// Offsets in seconds, in the order of the keys.
+/// Returns the offsets in seconds, in the order of the keys.
 fn offsets(phases: &SyncSchedule, keys: &[Key]) -> Vec<f64> {
     keys.iter().map(|key| Duration::from_nanos(offset(phases, key)).as_secs_f64()).collect()
 }
 
-/// Syncs in the busiest second of a period, as a multiple of the mean.
+/// Returns the number of syncs in the busiest second of a period, as a multiple of the mean.
 fn busiest(offsets: &[f64]) -> f64 {
     // The second moves in steps of 0.1 s, also across the end of the period.
     let within = |from: f64| {
@@ -47,7 +47,7 @@ fn busiest(offsets: &[f64]) -> f64 {
     f64::from(u32::try_from(most).unwrap()) / mean
 }
 
-/// Number of metrics lists of each namespace in one period, if each list is used for 5 s.
+/// Returns the number of metrics lists of each namespace in one period, if each list is used for 5 s.
 fn lists(keys: &[Key], offsets: &[f64]) -> BTreeMap<String, usize> {
     let mut by_namespace = BTreeMap::<_, Vec<f64>>::new();
     for (key, at) in keys.iter().zip(offsets) {

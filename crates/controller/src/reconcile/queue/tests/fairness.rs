@@ -219,7 +219,7 @@ async fn workers_are_woken_when_a_key_becomes_available() {
     assert_eq!(ended.elapsed(), Duration::ZERO);
     queue.done(&key("a"));
 
-    // The shutdown ends workers that wait for any key.
+    // The shutdown ends the wait of both kinds of workers.
     let waiting = [worker(&queue), fresh_worker(&queue)];
     tokio::time::sleep(secs(20)).await;
     queue.shut_down();
