@@ -2,8 +2,8 @@
 //!
 //! The record observes the same concluded syncs as metrics and log. Consecutive decisions that differ only in noise
 //! (other ratios, but the same path and result for the same reason) share one entry. Every change is a new entry. A
-//! full record drops its oldest entry. An entry takes at most 64 KiB, and the entries of an HPA take at most 512 KiB.
-//! Metrics beyond these limits are only counted. An entry contains all metrics, unless they take too many bytes.
+//! record drops its oldest entries beyond its capacity or beyond 512 KiB per HPA. An entry takes at most 64 KiB.
+//! Metrics that do not fit into an entry are only counted.
 //!
 //! Binary encodings are in the format of postcard: numbers are varints, and fields have no names.
 
@@ -117,7 +117,7 @@ pub(crate) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u
 /// memory.
 const MAX_TEXT: usize = 1024;
 
-/// Endings of the texts in most records, each encoded as one byte. The first ending is empty. The second one marks a
+/// Endings of the texts in most records, each encoded as one byte. The first ending is empty. The second ending marks a
 /// cut text.
 const ENDINGS: [&str; 12] = [
     "",

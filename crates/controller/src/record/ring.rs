@@ -59,7 +59,7 @@ struct Header {
     last_at: Timestamp,
     first: Ago,
     syncs: u32,
-    /// The range of the ratio of each metric that has one. Empty for a single sync.
+    /// The range of the ratio of each metric with a ratio. Empty for a single sync.
     ratios: Vec<RatioSpan>,
 }
 
@@ -328,7 +328,7 @@ impl From<f64> for RatioSpan {
     }
 }
 
-/// Returns the ratio of each metric that has one.
+/// Returns the ratio of each metric with a ratio.
 fn ratios<'a>(metrics: impl IntoIterator<Item = &'a MetricExplanation>) -> impl Iterator<Item = f64> {
     metrics.into_iter().filter_map(MetricExplanation::reading).map(|reading| reading.ratio)
 }
