@@ -255,7 +255,7 @@ pub(super) fn join(frame: Frame<'_>, steps: Steps<'_>, at: Timestamp) -> Explana
                 up_window_seconds,
                 down_window_seconds,
                 held_by: step.held_by.map(|(ago, replicas)| Recommendation { at: ago.time(at), replicas }),
-                // Earlier recommendations are not stored, except for the decisive one.
+                // Earlier recommendations are not stored, except for the decisive recommendation.
                 recommendations: Vec::new(),
             }
         }),
@@ -327,7 +327,7 @@ pub(super) fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, Metr
     (frame, MetricBody::Valid(body))
 }
 
-/// `None` if the two parts belong to different metrics.
+/// Joins the two parts of a metric. `None` if only one part is that of a failed metric.
 fn join_metric(frame: MetricFrame<'_>, body: MetricBody<'_>) -> Option<MetricExplanation> {
     match (frame, body) {
         (MetricFrame::Failed { subject, reason }, MetricBody::Failed(class, error)) => {

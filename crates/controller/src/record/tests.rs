@@ -63,7 +63,7 @@ impl Stage {
         self.pods = self.pods.iter().map(|_| (Some(each), true)).collect();
     }
 
-    /// Runs a sync, 15 s after the previous one.
+    /// Runs a sync, 15 s after the previous sync.
     fn sync(&mut self) -> Conclusion {
         self.now = self.now.checked_add(SignedDuration::from_secs(15)).unwrap();
         let start = self.now.checked_sub(SignedDuration::from_mins(1)).unwrap();
@@ -335,7 +335,7 @@ fn oldest_entry_is_dropped_beyond_the_capacity() {
     assert_eq!(kept, [(Some(5), 2), (Some(4), 2), (Some(3), 2)]);
 }
 
-/// Resources with names of 200 bytes. Those in `valid` have samples.
+/// Returns resource metrics. Those in `valid` have the name `cpu` and samples. All others have names of 200 bytes.
 fn many_resources(count: usize, valid: &[usize]) -> Value {
     let name = |index| if valid.contains(&index) { "cpu".to_owned() } else { format!("{index:0>200}") };
     let metric = |index| {

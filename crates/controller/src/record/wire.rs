@@ -21,7 +21,8 @@ pub const DECISION_LIST: &str = "DecisionList";
 /// `kind` of a page of last decisions.
 pub const DECISION_SUMMARY_LIST: &str = "DecisionSummaryList";
 
-/// The record of one HPA, with everything needed to decide for the HPA as the controller does.
+/// The record of one HPA, with the settings of the controller and the history, so that a client can decide like the
+/// controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionList {
@@ -29,9 +30,9 @@ pub struct DecisionList {
     pub api_version: String,
     /// [`DECISION_LIST`].
     pub kind: String,
-    /// The HPA.
+    /// The identity of the HPA.
     pub metadata: HpaMetadata,
-    /// The controller.
+    /// The version and the settings of the controller.
     pub controller: ControllerInfo,
     /// The controller's time of day at the response.
     pub now: Timestamp,
@@ -43,7 +44,7 @@ pub struct DecisionList {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
     /// The state of the handover of the HPA: `claiming`, `in_charge` or `contested`. `None` if all HPAs are in scope,
-    /// or if this one is out of scope.
+    /// or if this HPA is out of scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handover: Option<String>,
 }
@@ -75,7 +76,7 @@ pub struct Difference {
     pub sentence: String,
 }
 
-/// The HPA as the controller's store contains it.
+/// The identity and the generation of an HPA in the controller's store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HpaMetadata {
@@ -156,8 +157,8 @@ pub enum EmulatedVersion {
     V1_37,
 }
 
-/// The history of an HPA: recent recommendations and recent scale events. A new entry may take the place of an outdated
-/// one, so the entries are not always sorted by time.
+/// The history of an HPA: recent recommendations and recent scale events. A new entry may replace an outdated entry, so
+/// the entries are not always sorted by time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct History {
@@ -208,14 +209,14 @@ pub struct DecisionEntry {
     /// The range of each metric's ratio during the merged syncs. Empty for a single sync.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<RatioRange>,
-    /// The effect of the scaling policy. Absent for an HPA without one.
+    /// The effect of the scaling policy. Absent for an HPA without a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyEntry>,
     /// The readings of the last decision from the sources that the policy names. Absent if the policy names none for
     /// the HPA's metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceReading>,
-    /// All steps, condensed.
+    /// All steps of the decision, in condensed form.
     pub explanation: Explanation,
 }
 
@@ -227,7 +228,7 @@ pub struct PolicyEntry {
     pub recommended: Option<i32>,
     /// The count that is applied. `null` if none could be computed.
     pub applied: Option<i32>,
-    /// The steps that have an effect, the most important one first.
+    /// The steps that have an effect, the most important step first.
     pub steps: Vec<StepEntry>,
     /// Fields without effect, and the reasons. Empty if all fields are valid.
     pub problems: String,
@@ -253,7 +254,7 @@ pub struct StepEntry {
     pub reason: StepReason,
     /// The effect with its numbers, without a full stop.
     pub message: String,
-    /// The numbers.
+    /// The numbers of the step.
     #[serde(flatten)]
     pub step: Step,
 }
@@ -342,7 +343,7 @@ pub struct DecisionSummaryList {
     pub kind: String,
     /// The position of the page.
     pub metadata: PageMetadata,
-    /// The controller.
+    /// The version and the settings of the controller.
     pub controller: ControllerInfo,
     /// The controller's time of day at the response.
     pub now: Timestamp,
