@@ -127,7 +127,7 @@ impl Parity {
         })
     }
 
-    /// Builds the report.
+    /// Returns the report with all counts and changes in the log.
     pub fn report(&self) -> ShadowReport {
         let Shadow { parts, since, .. } = &*self.shadow;
         let state = self.shadow.state.lock();

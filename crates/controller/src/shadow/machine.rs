@@ -25,7 +25,7 @@
 //! |---|---|
 //! | no such status write, and no foreign write of any HPA since the start | `Unknown`, `NoSign` |
 //! | the other controller may have a longer history than this process | `Unknown`, `WarmUp` |
-//! | the other controller read metrics that Concertina did not | `Unknown`, `MetricsMoved` |
+//! | metrics were not observed within the memory of a decision | `Unknown`, `MetricsMoved` |
 //! | none of the above | `OnlyOurs` |
 //!
 //! The verdict about a rescale by the other controller is in the first row that applies:
@@ -44,7 +44,7 @@
 //! | none of the above | `Different` |
 //!
 //! "Metrics were not observed" means that the metrics in the other controller's status equal none of Concertina's
-//! readings, and that Concertina's two readings around the rescale differ.
+//! readings, and that Concertina's two readings around the rescale differ, or that the first of them is missing.
 
 use std::collections::VecDeque;
 
@@ -149,7 +149,7 @@ pub(super) struct Comparison<'a> {
     pub(super) replays: &'a [i32],
     /// Whether the metrics in the other controller's status equal one of Concertina's readings.
     pub(super) same_metrics: bool,
-    /// Whether Concertina's two readings around the rescale differ.
+    /// Whether Concertina's two readings around the rescale differ, or the first of them is missing.
     pub(super) moved: bool,
     /// The time span of the history on which a decision for this spec can depend.
     pub(super) memory: SignedDuration,

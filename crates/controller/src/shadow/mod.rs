@@ -111,7 +111,7 @@ impl Shadow {
         Self { parts, period, since, state: Mutex::default() }
     }
 
-    /// Makes an HPA due now, instead of its next due time.
+    /// Makes an HPA due now, instead of at its next due time.
     fn follow(&self, key: &Key) {
         self.parts.queue.forget(key);
         self.parts.queue.add(key);

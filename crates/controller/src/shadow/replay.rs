@@ -181,8 +181,8 @@ const ROUNDING: f64 = 0.001;
 /// the metric differently.
 const NOISE: f64 = 0.05;
 
-/// Returns the response with every value of the metric multiplied by `level`. With `from_zero`, every value is replaced
-/// by `level` times the target, for a metric without a value.
+/// Returns the response with every value of the metric multiplied by `level`. With `from_zero`, replaces every value by
+/// `level` times the target instead, because a zero cannot be scaled.
 pub fn at_level(
     source: &MetricSource,
     answer: &Answer,

@@ -93,7 +93,7 @@ pub enum InconclusiveReason {
     Undecided,
     /// The metrics changed between two readings by Concertina, and the other controller read other values.
     MetricsMoved,
-    /// The change was observed more than two periods late, when its metrics and pods could have changed.
+    /// The change was observed more than two periods late, so its metrics and pods may have changed in the meantime.
     SeenLate,
     /// The spec changed within the same period.
     SpecChanged,
