@@ -116,7 +116,7 @@ impl Hpas {
         Self::default()
     }
 
-    /// Creates an empty store of the HPAs in scope.
+    /// Creates an empty store. `charges`: the registry of the HPAs in scope, or `None` if all HPAs are in scope.
     pub fn scoped(charges: Option<Arc<Charges>>) -> Self {
         Self { charges, ..Self::default() }
     }

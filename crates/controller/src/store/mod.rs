@@ -65,7 +65,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Minimum size of the JSON of a spec that is compressed, in bytes.
+/// Minimum size of the JSON of a compressed spec, in bytes.
 pub const LARGE_SPEC: usize = 256 << 10;
 
 /// One HPA as received.
@@ -272,12 +272,12 @@ impl Addresses {
         }
     }
 
-    /// Drops a pod.
+    /// Drops the address of a deleted pod.
     pub(crate) fn delete(&self, namespace: &str, pod: &str) {
         remove(&mut self.by_namespace.write(), namespace, pod);
     }
 
-    /// Drops the pods of a namespace, or of all namespaces, that a list did not contain.
+    /// Drops the addresses of pods that a list of a namespace, or of all namespaces, did not contain.
     pub(crate) fn retain(&self, namespace: Option<&str>, listed: &BTreeSet<(Arc<str>, Arc<str>)>) {
         self.by_namespace.write().retain(|of, pods| {
             if namespace.is_none_or(|namespace| namespace == &**of) {

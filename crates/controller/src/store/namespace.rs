@@ -99,7 +99,6 @@ impl Namespace {
         }
     }
 
-    /// Removes a pod.
     pub(super) fn remove(&mut self, name: &str, strings: &mut Strings) {
         if let Some(old) = self.pods.take(name) {
             self.remove_from_group(&old);
@@ -107,7 +106,6 @@ impl Namespace {
         }
     }
 
-    /// Replaces all pods.
     pub(super) fn replace(&mut self, entries: BTreeSet<Entry>, strings: &mut Strings) {
         let removed: Vec<_> = self.pods.difference(&entries).map(|entry| Arc::clone(&entry.pod)).collect();
         for pod in removed {
