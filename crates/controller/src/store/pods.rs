@@ -1,8 +1,8 @@
 //! The pods of the watched namespaces, as compact records, and the HPAs that share pods.
 //!
-//! Every HPA that reaches its metrics stores its selector in [`Overlap`]. HPAs of one namespace with equal selectors
-//! share one watched selector in [`Pods`], which keeps the matching label sets up to date. A claim reads only the label
-//! sets of its selector, and never other namespaces, other pods or all HPAs.
+//! Each sync that reads metrics stores the selector of its HPA in [`Overlap`]. HPAs of one namespace with equal
+//! selectors share one watched selector in [`Pods`], which keeps the matching label sets up to date. A claim reads only
+//! the label sets of its selector, and never other namespaces, other pods or all HPAs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -250,7 +250,7 @@ impl Overlap {
         let id = match claims.by_hpa.get(&hpa.name) {
             Some(claim) if claim.selector == *selector => claim.id,
             _ => {
-                // Watch the new selector before the old one is released, so that their common state is kept.
+                // Watch the new selector before the previous selector is released, so that their common state is kept.
                 let id = pods.watch(&hpa.namespace, selector);
                 claims.remove(hpa, pods);
                 claims.by_hpa.insert(Arc::clone(&hpa.name), Claim { selector: Arc::clone(selector), id });
@@ -275,7 +275,7 @@ impl Overlap {
         namespaces.get(&hpa.namespace)?.by_hpa.get(&hpa.name).map(|claim| Arc::clone(&claim.selector))
     }
 
-    /// Drops the stored selector of an HPA, if it has one.
+    /// Drops the stored selector of an HPA, if any.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
         let mut namespaces = self.namespaces.lock();
         let Some(claims) = namespaces.get_mut(&hpa.namespace) else {

@@ -175,7 +175,7 @@ fn hpas_share_pods_that_exist_now() {
     assert_eq!(claim(&overlap, &pods, "two", "app=b"), Vec::<String>::new());
     assert_eq!(claim(&overlap, &pods, "three", "tier=x"), ["one", "three"]);
     assert_eq!(claim(&overlap, &pods, "one", "app=a"), ["one", "three"]);
-    // The next claim includes added pods and excludes removed ones.
+    // The next claim includes added pods and excludes removed pods.
     apply(&pods, "shop", "web-2", &[("app", "b"), ("tier", "x")]);
     assert_eq!(claim(&overlap, &pods, "two", "app=b"), ["three", "two"]);
     assert_eq!(claim(&overlap, &pods, "three", "tier=x"), ["one", "three", "two"]);

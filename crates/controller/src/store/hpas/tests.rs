@@ -223,7 +223,7 @@ fn list_without_an_earlier_write_ends_the_staleness() {
         (lost, is_stale(&hpas, &key))
     };
     assert_eq!(list("99", None), (vec![false], false));
-    // The list may have been taken before the write.
+    // The list may show the state before the write.
     assert_eq!(list("99", Some("100")), (vec![false], true));
     assert_eq!(list("100", None), (vec![false], false));
     hpas.apply(record("web", "u1", Some(1), "99", 5));
