@@ -210,7 +210,7 @@ impl TakeOver {
             }
         };
         let Some(controller) = self.controller() else { return true };
-        // An HPA that is not in the store is new, so the watch will deliver it.
+        // The watch will deliver an HPA that is not in the store, or that is stored with another UID.
         let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid);
         let Some(cached) = cached else { return true };
         let wrote = controller.hpas.acknowledged(key);

@@ -1,10 +1,10 @@
 //! The takeover state machine, which decides when Concertina may write. It has no clock and no client.
 //!
 //! A foreign write proves that another controller is active. The absence of foreign writes proves nothing, because the
-//! built-in controller writes nothing while nothing changes. The proof that no other controller is active is an
-//! unanswered change: two consecutive syncs of one HPA observe different counts, metrics or specs, which are the same
-//! for every controller, and for two periods no status with the new values is written. Then Concertina acts for all
-//! HPAs. The first foreign write stops Concertina at once.
+//! built-in controller writes nothing while nothing changes. An unanswered change proves that no other controller is
+//! active. At a change, two consecutive syncs of one HPA observe different counts, metrics or specs, which are the same
+//! for every controller. The change is unanswered if no status with the new values is written during the quiet time of
+//! at least two periods. Then Concertina acts for all HPAs. The first foreign write stops Concertina at once.
 //!
 //! [`Machine::step`] takes an [`Input`] and returns an [`Output`] for the driver, if the input causes one. An input that
 //! is not in the table changes no state.
@@ -68,7 +68,7 @@ pub enum State {
     Holding,
 }
 
-/// The proof on which Concertina acts.
+/// The proof that permits Concertina to act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// No controller responded to a change of this HPA.
@@ -122,7 +122,7 @@ pub enum Output {
     Act(Activation),
 }
 
-/// The proof on which Concertina starts to act, and the HPAs to sync.
+/// The proof that permits Concertina to act, and the HPAs to sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activation {
     /// The proof.
@@ -131,7 +131,7 @@ pub struct Activation {
     pub due: Vec<Key>,
 }
 
-/// The state machine.
+/// The state machine of the takeover, for all HPAs.
 #[derive(Debug, Clone)]
 pub struct Machine {
     period: Duration,
@@ -186,7 +186,7 @@ enum StoredStatus {
     Right,
     /// The status is wrong or a count is withheld, since this time.
     Wrong(Instant),
-    /// The status is wrong or a count is withheld since `wrong`, and the state has changed at `change`.
+    /// The status is wrong or a count is withheld since `wrong`, and the state changed at `change`.
     Unanswered { wrong: Instant, change: Instant },
 }
 

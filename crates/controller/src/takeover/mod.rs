@@ -31,7 +31,8 @@ pub use self::driver::{Parts, TakeOver};
 use crate::reconcile::{ConcludedSync, Controller, WatchedRescale};
 use crate::store::{HpaRecord, Key, PackedJson, StatusWriter, is_older};
 
-/// The inputs that are the same for every controller of an HPA, independent of its history and configuration.
+/// The inputs that are the same for every controller of an HPA, independent of the controller's history and
+/// configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedState {
     /// `spec.replicas` of the target.

@@ -7,7 +7,7 @@ enum Do {
     Start,
     /// A sync of this HPA finds the first count while the status contains the second.
     Sync(&'static str, i32, i32),
-    /// A sync as [`Do::Sync`] that withholds a count.
+    /// A sync like [`Do::Sync`] that also withholds a count.
     Withheld(&'static str, i32, i32),
     /// A sync of an HPA without a status finds this count.
     New(&'static str, i32),
