@@ -179,7 +179,8 @@ impl Targets {
         {
             return Some(Arc::clone(&reference.view));
         }
-        // Add the new reference before the old one is released, so that a watch that both use continues.
+        // Add the new reference before the previous reference is released, so that a watch for both references
+        // continues.
         let view = watchable.then(|| self.start(&mut state, hpa, mapping));
         let new = view.clone().map(|view| Reference { view, name: name.into() });
         let old = match new {

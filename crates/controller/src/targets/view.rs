@@ -32,7 +32,7 @@ pub(super) struct View {
     pub(super) scope: WatchScope,
     mapping: Mapping,
     pub(super) objects: Arc<Targets>,
-    /// Handle of the running watch, if there is one.
+    /// Handle of the running watch. `None` if no watch is running.
     handle: Mutex<Option<Handle>>,
 }
 
