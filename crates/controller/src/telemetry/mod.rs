@@ -30,11 +30,11 @@ use sources::SourceObserver;
 pub enum Pull {
     /// The histories arrived.
     Ok,
-    /// The connection failed, or another process responded.
+    /// The connection failed or timed out, or another process responded.
     Unreachable,
-    /// The leader refused the request, or the standby had no credentials for it.
+    /// The leader refused the request, or the standby had no valid credentials for it.
     Refused,
-    /// The response was invalid.
+    /// The response was invalid or too large.
     Invalid,
 }
 
