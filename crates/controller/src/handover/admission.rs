@@ -1,9 +1,9 @@
 //! Decides whether the webhook refuses a write of the built-in controller, without a clock and without I/O.
 //!
-//! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an HPA, or to
-//! an event. A write is refused if it is about an HPA in scope, a leader is alive, and the guard is not known to be
-//! broken. The HPAs and namespaces must be listed. In case of doubt, the write is allowed, so that the built-in
-//! controller continues to scale.
+//! The API server sends an AdmissionReview for each write of a built-in user to a scale, an HPA status or an event. A
+//! write is refused if it is about an HPA in scope, a leader is alive, and the guard is not known to be broken. The
+//! HPAs and namespaces must be listed. In case of doubt, the write is allowed, so that the built-in controller
+//! continues to scale.
 //!
 //! | write | refused for |
 //! |---|---|
@@ -214,8 +214,8 @@ pub enum Allowed {
     NotSynced,
     /// The Lease has no live holder, so only the built-in controller can scale.
     NoLeader,
-    /// The last check found that the guard's objects do not refuse the writes of the built-in controller, so the leader
-    /// does not rely on the guard.
+    /// The last check found that the guard's objects do not refuse the writes of the built-in controller. The leader
+    /// then does not rely on the guard.
     GuardBroken,
     /// The write is not about an HPA in scope.
     OutOfScope,

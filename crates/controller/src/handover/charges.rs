@@ -278,8 +278,8 @@ impl Charges {
         self.changed.notify_one();
     }
 
-    /// Returns the time of the last proof of the guard that this replica has observed: a successful check of its
-    /// objects, or a refused write about an HPA in scope.
+    /// Returns the time of the last proof of the guard that this replica has observed. A proof is a successful check of
+    /// the guard's objects, or a refused write about an HPA in scope.
     pub fn last_proof(&self) -> Option<Timestamp> {
         self.inner.lock().last_proof
     }

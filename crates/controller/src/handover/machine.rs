@@ -1,9 +1,8 @@
 //! The state machine of one HPA in scope, which decides when this instance may write the HPA. It has no clock
 //! and no client.
 //!
-//! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. One of four proofs is
-//! sufficient: the guard's objects are valid, the guard refused a write about this HPA, another replica of this
-//! instance was in charge until shortly before, or a change stayed unanswered. The last proof is that of
+//! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. One of the four proofs
+//! in [`Proof`] is sufficient. An unanswered change is the proof that of
 //! [`takeover::machine`](crate::takeover::machine), for the writes of a single HPA.
 //!
 //! An HPA without a machine is out of scope. [`Charge::step`] takes an [`Input`] and returns an [`Output`] for the
@@ -29,7 +28,7 @@
 //! A standby never leaves `Claiming`, because it receives no `Lead`.
 //!
 //! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong, unless the
-//! proof was a handover. A refused write then proves the guard only at the end of the quiet time, so that the state
+//! proof was a handover. A refused write then proves the guard only at the end of the quiet time. The state therefore
 //! does not change at a high rate. The quiet time itself is constant, because with an effective guard no controller
 //! writes the HPA until the leader is in charge again.
 

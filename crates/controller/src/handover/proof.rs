@@ -4,8 +4,8 @@
 //! guard may differ: names, labels, messages, time limits, defaults that the API server adds, and further webhooks.
 //!
 //! A failure policy other than `Ignore` is a defect, although the guard then refuses even more writes. If no replica
-//! responds, or an expression fails, the API server refuses every write of the built-in controller, also for HPAs out
-//! of scope, and nothing scales. Concertina takes charge of no HPA under such a guard.
+//! responds, or an expression fails, the API server refuses every write of the built-in controller. This includes HPAs
+//! out of scope, so nothing scales. Concertina takes charge of no HPA under such a guard.
 
 #![allow(
     clippy::indexing_slicing,
