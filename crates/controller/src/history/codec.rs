@@ -112,7 +112,7 @@ pub fn encode(kept: &KeptHistory) -> Vec<u8> {
         });
         stored.collect()
     };
-    // The fields are evaluated in this order, and each time depends on the previous one.
+    // The fields are evaluated in this order, and each time depends on the previous time.
     let stored = StoredHistory {
         recommendations: history
             .recommendations

@@ -123,8 +123,8 @@ fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
     entries
 }
 
-/// Returns whether the entry is complete: its shard is the last write of a leader that shut down cleanly, and the
-/// status contains no later rescale.
+/// Returns whether the entry is complete: a leader wrote its shard at a clean shutdown, and the status contains no
+/// later rescale.
 fn is_exact(shard: &Shard, hpa: &HpaRecord) -> bool {
     let scaled = hpa.status.last_scale_time;
     shard.ended && scaled.is_none_or(|scaled| scaled.as_second() < shard.written.as_second())

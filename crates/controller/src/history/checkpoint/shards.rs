@@ -42,7 +42,7 @@ pub(super) struct Candidate {
     pub(super) entry: Entry,
     /// Size of the entry within a shard, in bytes.
     pub(super) size: usize,
-    /// The time of the last scale event, if there is one.
+    /// The time of the last scale event. `None` without a scale event.
     pub(super) scaled: Option<Timestamp>,
 }
 
@@ -58,8 +58,8 @@ pub(super) struct Arrangement {
 /// Assigns histories to shards of at most `limit` bytes each. The number of shards is the smallest sufficient power of
 /// two. It is at most [`MOST_SHARDS`] and at least `at_least`, the number that this leader already uses. [`shard_of`]
 /// determines the shard of an HPA by its UID. A shard that is still too large leaves out HPAs: first those without a
-/// scale event, then those with the oldest last scale event, because old events affect the rates of `behavior` for the
-/// shortest time.
+/// scale event, then those with the oldest last scale event. Old events affect the rates of `behavior` for the shortest
+/// time.
 pub(super) fn arrange(candidates: Vec<Candidate>, at_least: usize, limit: usize) -> Arrangement {
     let mut count = at_least.clamp(1, MOST_SHARDS).next_power_of_two();
     while count < MOST_SHARDS && !fits(&candidates, count, limit) {

@@ -194,7 +194,7 @@ async fn histories_spread_over_two_config_maps_and_shrink_to_one() {
     let after = world.controller(1500);
     assert_eq!(world.restored(&after).await.inherited, 1500);
 
-    // With fewer HPAs this leader keeps both shards. The next leader needs one shard and clears the second one.
+    // With fewer HPAs this leader keeps both shards. The next leader needs one shard and clears the second shard.
     for n in 100..1500 {
         before.histories.forget(&uid(n));
     }

@@ -1,5 +1,5 @@
-//! Runs a standby: copies the histories of the leader about once a second, and reports to the leader which writes of
-//! the built-in controller this replica refused.
+//! Runs a standby: copies the histories of the leader about once a second. Also reports to the leader the writes of the
+//! built-in controller that this replica has refused.
 
 use std::sync::Arc;
 use std::time::Duration;

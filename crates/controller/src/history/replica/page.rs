@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 256;
 /// The leader waits for a standby if the last request of the standby is at most this old.
 const RECENT: Duration = Duration::from_secs(3);
-/// Maximum number of standbys to wait for. A cluster has one or two.
+/// Maximum number of standbys to wait for. A cluster usually has one or two standbys.
 const STANDBYS: usize = 16;
 
 /// The phase of this process.

@@ -1,8 +1,8 @@
 //! The interface between replicas: address and certificate of a process, and requests to it.
 //!
-//! [`Peers`] sends HTTPS requests from one replica to the secure port of another, with a token for this purpose or the
-//! client certificate of the API client. The token of the API client is sent only to the API server, because a server
-//! that receives it could act as the controller.
+//! [`Peers`] sends HTTPS requests from one replica to the secure port of another. It authenticates with a token for
+//! this purpose, or with the client certificate of the API client. The token of the API client is sent only to the API
+//! server, because a server that receives it could act as the controller.
 //!
 //! The Lease contains the leader's address and certificate fingerprint, and only the leader may write the Lease. The
 //! certificate is therefore pinned: a peer with another certificate receives no request and no credentials. Replicas
