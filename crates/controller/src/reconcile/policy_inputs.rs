@@ -1,4 +1,4 @@
-//! Applies scaling policies to a sync: removes pods of other owners and ignored containers from the inputs, keeps the
+//! Applies scaling policies to a sync. Removes pods of other owners and ignored containers from the inputs, keeps the
 //! windows of `burst`, and publishes the effect of the policy. Without such a rule, the inputs of a sync stay
 //! unchanged.
 //!
@@ -176,8 +176,8 @@ impl Controller {
     }
 }
 
-/// The windows of HPAs whose policy sets `burst`, by UID. Another process does not take them over: after a failover,
-/// each HPA starts in panic mode, so its count does not fall until samples cover a whole stable window.
+/// The windows of HPAs whose policy sets `burst`, by UID. Another process does not take them over. After a failover,
+/// each of these HPAs starts in panic mode, so its count does not fall until samples cover a whole stable window.
 #[derive(Debug, Default)]
 pub struct Bursts(Mutex<BTreeMap<Arc<str>, Arc<BurstState>>>);
 
@@ -263,8 +263,8 @@ impl Adapters {
 }
 
 impl SyncMetrics {
-    /// Sends a query to the API group of a rule, unless the response to a request that was sent within the last
-    /// `shared` can be reused. Returns the adapter's answer unchanged.
+    /// Sends a query to the API group of a rule. Instead reuses a response whose request was sent within the last
+    /// `shared`, if available. Returns the adapter's answer unchanged.
     pub(super) async fn read_group(
         &self,
         rule: &MetricRule,

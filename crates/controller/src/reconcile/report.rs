@@ -267,8 +267,8 @@ impl Controller {
             self.events.record(about.clone(), event.clone());
         }
         if let Some(status) = &conclusion.status {
-            // The sync holds its status permit while it waits at the rate limit, so that few syncs wait there ahead of
-            // the syncs of new HPAs.
+            // The sync holds its status permit while it waits at the rate limit. Few syncs therefore wait there ahead
+            // of the syncs of new HPAs.
             permit.send_status(&record.key.namespace).await;
             let permission = self.statuses.turn(&record.key.namespace).await.for_write(charge);
             self.hpas.sends(&record.key, &record.uid, Arc::clone(status));

@@ -2,14 +2,14 @@
 //!
 //! The offsets depend only on the set of HPAs, so they are equal in every replica and after every restart. Namespaces
 //! are ordered by a hash. Each namespace has a slot of the period, in proportion to its share of all HPAs. Syncs are
-//! therefore spread evenly over the period. The HPAs of a small namespace are close together in their slot, ordered by
-//! a hash of their names, so that they can share one list of metrics. Offsets are on ticks with several syncs each,
-//! because a batch of equal work costs less than the same work with pauses.
+//! therefore spread evenly over the period. The HPAs of a small namespace are close together in their slot, so that
+//! they can share one list of metrics. A hash of their names determines their order. Offsets are on ticks with several
+//! syncs each, because a batch of equal work costs less than the same work with pauses.
 //!
 //! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
 //!
-//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. A due time moves towards its offset by
-//! at most a twentieth of a period in each period, so that no sync moves far at once.
+//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. In each period, a due time moves towards
+//! its offset by at most a twentieth of a period, so that no sync moves far.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ const MIN_SPACING: u64 = 50_000_000;
 const WINDOW: (u32, u32) = (3, 5);
 /// Maximum window of a small namespace, as a divisor of the period.
 const WINDOW_OF_PERIOD: u32 = 5;
-/// Divisor of the period, for three values: the maximum move of a due time towards its offset per period, the maximum
-/// distance between two ticks, and the minimum pause after a sync.
+/// Divisor of the period for three maximum or minimum values: the move of a due time towards its offset per period, the
+/// distance between two ticks, and the pause after a sync.
 const STEP: u64 = 20;
 /// Maximum distance between two ticks: 500 ms, in nanoseconds. An offset is rounded down to a tick.
 const TICK: u64 = 500_000_000;

@@ -51,8 +51,8 @@ struct Remembered {
 }
 
 impl Controller {
-    /// Syncs one HPA. The permit is released when the sync sends the status, and during longer waits, for example for
-    /// metrics or for a token of the rate limit.
+    /// Syncs one HPA. The worker is released when the sync sends the status. It is also released during longer waits,
+    /// for example for metrics or for a token of the rate limit.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
         // A decoded large spec takes much memory, so few syncs with large specs run at the same time. The HPA may
         // change during the wait.

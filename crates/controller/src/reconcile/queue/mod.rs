@@ -9,8 +9,8 @@
 //!
 //! Three rules are specific to this queue:
 //! - Namespaces take turns.
-//! - Keys of new or changed HPAs, and other keys that are added without a delay, come before periodic keys, up to the
-//!   share of their namespace (`lanes`).
+//! - Keys that are added without a delay, for example of new or changed HPAs, come before periodic keys. The share of
+//!   each namespace is limited (`lanes`).
 //! - A key is handed out for a change at most once a second, or once in eight seconds if it changes continuously
 //!   (`lanes`). A change within such an interval is due at the end of the interval.
 //!
@@ -104,8 +104,8 @@ impl Queue {
         }
     }
 
-    /// Makes a key due because its HPA is new or has changed: now, or at the end of the interval since its last
-    /// hand-out as a fresh key.
+    /// Makes a key due because its HPA is new or has changed. The key is due now, or at the end of the interval after
+    /// its last hand-out as a fresh key.
     pub fn add_changed(&self, key: &Key) {
         let now = Instant::now();
         if let Some(mut state) = self.open(now)
@@ -176,8 +176,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether a key has a due time: it waits for the due time, or has reached the due time and was not handed
-    /// out since.
+    /// Returns whether a key waits for a due time, or has reached its due time and was not handed out since.
     pub fn has_time(&self, key: &Key) -> bool {
         let state = self.up_to(Instant::now());
         state.waiting_at.contains_key(key) || state.dirty.get(key).is_some_and(|waiting| waiting.at.is_some())
