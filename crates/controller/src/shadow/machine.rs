@@ -16,8 +16,8 @@
 //! | any | `Rescaled` | – | `Agreed` | by the table of rescales |
 //! | any | other inputs | – | unchanged | none |
 //!
-//! The patience is two periods if the other controller wrote the status at most 1/20 of a period before the start of
-//! the pending rescale, or later. Otherwise the patience is four periods.
+//! The patience is two periods if the other controller wrote the status after the start of the pending rescale, or at
+//! most 1/20 of a period before. Otherwise the patience is four periods.
 //!
 //! The verdict about a missing rescale is in the first row that applies:
 //!
@@ -44,7 +44,8 @@
 //! | none of the above | `Different` |
 //!
 //! "Metrics were not observed" means that the metrics in the other controller's status equal none of Concertina's
-//! readings, and that Concertina's two readings around the rescale differ, or that the first of them is missing.
+//! readings. In addition, Concertina's two readings around the rescale must differ, or the first of them must be
+//! missing.
 
 use std::collections::VecDeque;
 

@@ -2,15 +2,15 @@
 //! period.
 //!
 //! Two controllers never sync at the same instant. For one of them, a stabilization window or a policy's period can end
-//! up to one sync period earlier or later, and pods can start and stop in between. Such deviations are no differences
+//! up to one sync period earlier or later. Pods can start and stop in between. Such deviations are no differences
 //! between the controllers.
 //!
 //! Compares the metrics of two statuses, and scales responses of metrics APIs to the values in another controller's
 //! status.
 //!
 //! Concertina reads metrics a moment after the other controller. If a metric has changed in between, the response is
-//! scaled to the value in the other controller's status, so that both controllers decide from the same metrics and
-//! build the same history.
+//! scaled to the value in the other controller's status. Both controllers then decide from the same metrics and build
+//! the same history.
 
 use std::sync::Arc;
 
@@ -132,10 +132,10 @@ impl Replay<'_> {
     }
 }
 
-/// Reverts the effects of the other controller's rescale on the pods of its target, because the watch of pods can be
-/// ahead of the watch of HPAs. Removes the pods that the rescale created, and restores the pods that it terminates.
-/// `previous` contains the pods of the previous sync, if that sync found the count before the rescale. Both lists are
-/// sorted by name.
+/// Reverts the effects of the other controller's rescale on the pods of its target. The watch of pods can be ahead of
+/// the watch of HPAs. Removes the pods that the rescale created, and restores the pods that it terminates. `previous`
+/// contains the pods of the previous sync, if that sync found the count before the rescale. Both lists are sorted by
+/// name.
 pub(super) fn undo(pods: Vec<Arc<Pod>>, previous: &[Arc<Pod>], builtin: Builtin) -> Vec<Arc<Pod>> {
     let before = |pod: &Pod| {
         previous
