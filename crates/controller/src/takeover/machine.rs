@@ -28,11 +28,10 @@
 //!
 //! Concertina uses the earliest proof of an HPA:
 //!
-//! - A change is a proof after the quiet time, measured from the later of the change and the start of the silence. If a
-//!   foreign write of the HPA precedes the change by at most half the quiet time, the time of this write replaces the
-//!   time of the change.
-//! - A difference, which is a wrong stored status or a withheld count, is a proof after `DIFFERENCE` periods, measured
-//!   from the later of its start and the start of the silence.
+//! - A change is a proof after the quiet time, measured from the later of the change and the start of the silence. A
+//!   foreign write of the HPA at most half the quiet time before the change replaces the time of the change.
+//! - A difference is a wrong stored status or a withheld count. It is a proof after `DIFFERENCE` periods, measured from
+//!   the later of its start and the start of the silence.
 //! - An HPA that an active foreign controller ignores proves nothing.
 
 use std::collections::BTreeMap;
@@ -391,8 +390,8 @@ impl Machine {
         change.into_iter().chain(difference).min_by_key(|(at, _)| *at)
     }
 
-    /// Returns whether a foreign controller is active but ignores this HPA: the change of the HPA was unanswered for
-    /// the whole quiet time, and another HPA was written afterwards.
+    /// Returns whether a foreign controller is active but ignores this HPA. The change of the HPA was then unanswered
+    /// for the whole quiet time, and another HPA was written afterwards.
     fn is_ignored(&self, trail: &ChangeTracker) -> bool {
         let silent = self.silent_since;
         trail.ignored

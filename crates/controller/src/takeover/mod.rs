@@ -128,10 +128,10 @@ impl<'a> View<'a> {
 /// version after the last status write of this process.
 ///
 /// `managedFields` alone prove nothing: a client that may update an HPA can forge them, but cannot write the status. An
-/// entry is evidence only if it changed together with the status, to an earlier or a later time, and if no write of
-/// this process explains the new status. One event of the watch never contains two writes. Two views with a gap between
-/// them can contain a forged entry together with a write of this process. A view older than the cached view is from a
-/// stale server, and is ignored.
+/// entry is evidence only if it changed together with the status, and no write of this process explains the new status.
+/// The time of the entry may be earlier or later than before. One event of the watch never contains two writes. Two
+/// views with a gap between them can contain a forged entry together with a write of this process. A view older than
+/// the cached view is from a stale server, and is ignored.
 pub fn status_write<'a>(
     ours: &str,
     old: View<'_>,
