@@ -1,9 +1,8 @@
 //! Declares every metric of the process: name, type, labels, buckets, help and the description in
 //! `docs/reference/metrics.md`. A test compares the declarations with that page.
 //!
-//! Upstream metrics have the names, labels, buckets and help of kube-controller-manager v1.37.1, including the
-//! stability level in the help, so that dashboards and alerts keep working. The names of all other metrics start with
-//! `concertina_`.
+//! Upstream metrics have the names, labels, buckets and help of kube-controller-manager v1.37.1, so that dashboards and
+//! alerts keep working. The help includes the stability level. The names of all other metrics start with `concertina_`.
 
 use prometheus::{CounterVec, GaugeVec, HistogramVec, Registry};
 

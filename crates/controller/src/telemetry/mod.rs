@@ -1,8 +1,8 @@
 //! The metrics of the process and their exposition.
 //!
 //! This file sets the metrics of takeover safety, handover, shadow mode and histories. It counts requests by method and
-//! by the permission that they need, measures the clock skew by their responses, and sets the state of metrics APIs and
-//! metric sources.
+//! by the permission that they need, and measures the clock skew by their responses. It also sets the state of metrics
+//! APIs and metric sources.
 
 pub mod declarations;
 mod exposition;
