@@ -2,7 +2,7 @@
 //! and no client.
 //!
 //! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. One of the four proofs
-//! in [`Proof`] is sufficient. An unanswered change is the proof that of
+//! in [`Proof`] is sufficient. An unanswered change is the same proof as in
 //! [`takeover::machine`](crate::takeover::machine), for the writes of a single HPA.
 //!
 //! An HPA without a machine is out of scope. [`Charge::step`] takes an [`Input`] and returns an [`Output`] for the

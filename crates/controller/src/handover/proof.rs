@@ -75,7 +75,7 @@ pub enum Defect {
 }
 
 /// Checks `actual`, the ValidatingWebhookConfiguration of the cluster, or `None` if it does not exist. `trusts` returns
-/// whether a caBundle, in PEM, verifies the certificate that this replica serves.
+/// whether a `caBundle`, in base64 as in the object, verifies the certificate that this replica serves.
 ///
 /// # Errors
 /// Returns the first [`Defect`].

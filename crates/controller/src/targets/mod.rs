@@ -2,7 +2,7 @@
 //!
 //! Each scalable resource that an HPA refers to is watched in the watched namespaces. The watch starts with the first
 //! sync that refers to the resource, and stops when no HPA has referred to it for ten minutes. A sync takes the Scale
-//! from the watch if the watch is connected and has delivered every version that this controller has read or written.
+//! from the watch if the watch is current and has delivered every version that this controller has read or written.
 //! Otherwise the sync reads the Scale from the API server, which also provides the texts of errors. Every Scale is read
 //! before it is written.
 
