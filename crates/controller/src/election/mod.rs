@@ -28,7 +28,7 @@ use tokio::time::Instant;
 ///
 /// # Errors
 ///
-/// The system has no random numbers, so two processes of one host could have the same name.
+/// The system provides no random numbers, so two processes of one host could have the same name.
 pub fn identity() -> Result<String, IdentityError> {
     let host = platform::host_name().unwrap_or_else(|| "unknown".to_owned());
     Ok(format!("{host}_{}", random_uuid()?))

@@ -1,9 +1,9 @@
 //! Decides whether the webhook refuses a write of the built-in controller, without a clock and without I/O.
 //!
 //! The API server sends an AdmissionReview for each write of a built-in user to a scale, an HPA status or an event. A
-//! write is refused if it is about an HPA in scope, a leader is alive, and the guard is not known to be broken. The
-//! HPAs and namespaces must be listed. In case of doubt, the write is allowed, so that the built-in controller
-//! continues to scale.
+//! write is refused if it is about an HPA in scope, a leader is alive, and the guard is not known to be broken.
+//! Refusals start once the HPAs and namespaces are listed. In case of doubt, the write is allowed, so that the built-in
+//! controller continues to scale.
 //!
 //! | write | refused for |
 //! |---|---|

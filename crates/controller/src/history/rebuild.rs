@@ -1,8 +1,9 @@
 //! Rebuilds lost histories from the status of an HPA and its events.
 //!
-//! Every controller of HPAs, including the built-in one, writes `status.lastScaleTime` and sends `SuccessfulRescale`
-//! events. The rates of `behavior` therefore also apply after a restart, and after a change from one controller to
-//! another. By default, the API server keeps events for an hour, which is longer than the maximum `periodSeconds`.
+//! Every controller of HPAs, including the built-in controller, writes `status.lastScaleTime` and sends
+//! `SuccessfulRescale` events. The rates of `behavior` therefore also apply after a restart, and after a change from
+//! one controller to another. By default, the API server keeps events for an hour, which is longer than the maximum
+//! `periodSeconds`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -88,7 +89,7 @@ pub fn matters(hpa: &HpaRecord, now: Timestamp) -> bool {
     now.duration_since(scaled) <= SignedDuration::from_secs(i64::from(longest) + 1)
 }
 
-/// Lists the rescale events of one namespace or of all.
+/// Lists the rescale events of one namespace, or of all namespaces with `None`.
 pub async fn read(
     client: &Client,
     namespace: Option<&str>,

@@ -28,7 +28,7 @@ fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
 /// A server that stores at most one Lease and responds to an elector.
 struct Server {
     lease: Option<Lease>,
-    /// Number of next writes that fail.
+    /// Number of upcoming writes that fail.
     failures: u32,
     writes: u32,
 }

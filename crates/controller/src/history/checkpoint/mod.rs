@@ -2,10 +2,10 @@
 //! (`--history-checkpoint`).
 //!
 //! The leader writes changed ConfigMaps at intervals of [`EVERY`], and all ConfigMaps in use once more at shutdown. The
-//! last write contains a mark. No change follows the mark, so the next leader reads exact histories. A checkpoint
-//! without the mark comes from a leader that did not shut down cleanly, and may lack the last changes. The next leader
-//! then adapts the restored histories (`History::inherit`). A new leader clears the mark before its first sync. It
-//! skips an invalid ConfigMap or history, and rebuilds the affected histories.
+//! last write of a clean shutdown contains a mark. No change follows the mark, so the next leader reads exact
+//! histories. A checkpoint without the mark comes from a leader that did not shut down cleanly, and may lack the last
+//! changes. The next leader then adapts the restored histories (`History::inherit`). A new leader clears the mark
+//! before its first sync. It skips an invalid ConfigMap or history, and rebuilds the affected histories.
 
 mod shards;
 

@@ -13,7 +13,8 @@ use crate::record::{append, take};
 /// Maximum number of shards.
 pub const MOST_SHARDS: usize = 8;
 
-/// Location of the histories of `--history-checkpoint`: next to the Lease, also without leader election.
+/// Location of the histories of `--history-checkpoint`: the namespace and the name of the Lease, also without leader
+/// election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointPlace {
     /// `--leader-elect-resource-namespace`.
