@@ -98,8 +98,8 @@ impl Policies {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Applies the annotation of an HPA from the watch. `shows_condition` means that its status contains the condition
-    /// of a policy. Returns whether the annotation has changed.
+    /// Applies the annotation of an HPA from the watch. `shows_condition` means that the status of the HPA contains the
+    /// condition of a policy. Returns whether the annotation has changed.
     pub(crate) fn apply_hpa(&self, hpa: &HpaRecord, shows_condition: bool) -> bool {
         let text = annotation_of(&hpa.metadata);
         if text.is_none() && !shows_condition && self.is_empty() {

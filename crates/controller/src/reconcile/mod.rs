@@ -184,7 +184,7 @@ impl Controller {
         let started = Instant::now();
         let Due { key, lateness, at } = due;
         self.telemetry.sync_began(lateness + started.duration_since(taken));
-        // Boxed, because the future of a sync has several kilobytes, and a task copies its future several times.
+        // The future is boxed, because it has several kilobytes, and a task copies its future several times.
         let sync = AssertUnwindSafe(self.sync(&key, &mut permit).boxed()).catch_unwind();
         let next = sync.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %key, "sync panicked; retrying next period");

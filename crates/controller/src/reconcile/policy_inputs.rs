@@ -1,5 +1,5 @@
 //! Applies scaling policies to a sync. Removes pods of other owners and ignored containers from the inputs, keeps the
-//! windows of `burst`, and publishes the effect of the policy. Without such a rule, the inputs of a sync stay
+//! windows of `burst`, and publishes the effect of the policy. Without a scaling policy, the inputs of a sync stay
 //! unchanged.
 //!
 //! The module also contains the API groups of metrics adapters that a policy names with `source.apiGroup`. Each group

@@ -168,7 +168,7 @@ impl Controller {
         }
     }
 
-    /// Counts failures by the reasons of their events, except for the reason that only summarizes others.
+    /// Counts failures by the reasons of their events, except for the reason that only summarizes other failures.
     pub(super) fn count_failures(&self, conclusion: &Conclusion) {
         for (reason, count) in &conclusion.unsent_events {
             self.telemetry.syncs_failed(reason, *count);
@@ -177,7 +177,7 @@ impl Controller {
         for event in events.filter(|event| event.kind == EventKind::Warning) {
             match event.reason {
                 "FailedComputeMetricsReplicas" => {}
-                // Counted under the reason of the condition.
+                // A failed rescale counts under the reason of its condition.
                 "FailedRescale" => self.telemetry.sync_failed(FAILED_UPDATE_SCALE),
                 "SelectorRequired" => self.telemetry.sync_failed("InvalidSelector"),
                 reason => self.telemetry.sync_failed(reason),

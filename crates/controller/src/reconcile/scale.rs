@@ -21,7 +21,7 @@ use cluster::gate::WritePermit;
 use cluster::mapper::{MapError, Mapping};
 use cluster::scale::ScaleObject;
 
-/// The Scale of a target and its source.
+/// The Scale of a target, with the data for a write.
 #[derive(Debug)]
 pub(super) struct ResolvedScale {
     pub(super) scale: Result<Scale, ScaleFailure>,

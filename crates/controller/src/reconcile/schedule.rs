@@ -31,8 +31,8 @@ const MIN_SPACING: u64 = 50_000_000;
 const WINDOW: (u32, u32) = (3, 5);
 /// Maximum window of a small namespace, as a divisor of the period.
 const WINDOW_OF_PERIOD: u32 = 5;
-/// Divisor of the period for three maximum or minimum values: the move of a due time towards its offset per period, the
-/// distance between two ticks, and the pause after a sync.
+/// Divisor of the period for three values: the maximum move of a due time towards its offset per period, the maximum
+/// distance between two ticks, and the minimum pause after a sync.
 const STEP: u64 = 20;
 /// Maximum distance between two ticks: 500 ms, in nanoseconds. An offset is rounded down to a tick.
 const TICK: u64 = 500_000_000;

@@ -92,7 +92,7 @@ impl Controller {
         let hpa = view(&record, policy);
         let before = self.comparator_of(key).and_then(|comparator| comparator.before(&record));
         let (record, before) = (&*record, before.as_ref());
-        // Boxed, because the future is large and not needed during the writes.
+        // The future is boxed, because it is large and not needed during the writes.
         let decided = Box::pin(self.decide(record, policy, before, permit));
         let Some(decided) = self.decisions_end.run_until_cancelled(decided).await else {
             tracing::debug!(hpa = %key, "abandoned a sync before its decision: shutting down");

@@ -32,14 +32,14 @@ use crate::store::Key;
 /// The last decisions of each HPA, by UID. An HPA that is recreated under its name starts with an empty record.
 #[derive(Debug)]
 pub struct Record {
-    /// Maximum entries per HPA, at least one.
+    /// Maximum number of entries per HPA, at least one.
     capacity: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Boxed, because the map has many unused slots.
+    /// The rings are boxed, because the map has many unused slots.
     by_uid: HashMap<Arc<str>, Box<Ring>>,
     scratch: Scratch,
 }

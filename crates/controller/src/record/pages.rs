@@ -36,7 +36,7 @@ pub struct Decisions {
 
 /// Compares this controller's decisions with another controller's changes.
 pub trait Comparisons: fmt::Debug + Send + Sync {
-    /// Returns the result for one HPA.
+    /// Returns the result of the comparison for one HPA.
     fn comparison(&self, key: &Key) -> Comparison;
 }
 
@@ -84,7 +84,7 @@ impl Answer {
     fn json(status: StatusCode, body: &impl Serialize) -> Self {
         match serde_json::to_vec(body) {
             Ok(json) => Self { status, json: json.into() },
-            // Unreachable, because every key is a string.
+            // This case is unreachable, because every key is a string.
             Err(_) => Self { status: StatusCode::INTERNAL_SERVER_ERROR, json: Bytes::from_static(b"{}") },
         }
     }
@@ -193,7 +193,7 @@ impl Decisions {
 }
 
 impl ControllerInfo {
-    /// Describes a controller.
+    /// Creates the description of a controller.
     pub fn new(controller: &Controller) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),

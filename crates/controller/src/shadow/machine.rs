@@ -55,7 +55,7 @@ use super::wire::{InconclusiveReason, Outcome, OwnSide, Verdict};
 
 /// Maximum number of decisions that are kept. They cover two periods, unless many status changes trigger syncs.
 const DECISIONS: usize = 16;
-/// The divisor of the period for syncs that read the same metrics: they are less than a twentieth of a period apart.
+/// The divisor of the period. Syncs of both controllers within this fraction of a period read the same metrics.
 pub(super) const JUST_BEFORE: i32 = 20;
 /// The number of periods until a pending rescale is reported, if the other controller wrote the status just before its
 /// start or later.

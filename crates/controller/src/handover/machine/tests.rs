@@ -57,7 +57,7 @@ fn run(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
                 changes.push((at, state));
             }
         }
-        // Bounded, so that an endlessly repeated output does not hang the test.
+        // The loop is bounded, so that an endlessly repeated output does not hang the test.
         for _ in 0..4 {
             if charge.step(Input::Tick, now) == Some(Output::Check) {
                 charge.step(Input::Checked { success: !checks_fail }, now);

@@ -115,7 +115,7 @@ impl Source {
         }
     }
 
-    /// Creates the page. `None` without leader election.
+    /// Creates the page. `source` is `None` without leader election.
     pub fn page(source: Option<Arc<Self>>) -> HeldPage {
         Arc::new(move |query| {
             let (source, query) = (source.clone(), query.map(str::to_owned));

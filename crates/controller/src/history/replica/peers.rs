@@ -145,8 +145,9 @@ struct Connection {
 }
 
 impl Peers {
-    /// Uses the token in the file `token`, or the client certificate of `clients` if there is no such file. `None` if
-    /// requests of `clients` carry no identity. `server`: the URL of the API server.
+    /// Creates a transport that authenticates with the token in the file `token`, or with the client certificate of
+    /// `clients` if there is no such file. `None` if requests of `clients` carry no identity. `server`: the URL of the
+    /// API server.
     pub fn new(
         clients: &Clients,
         token: Option<PathBuf>,
@@ -282,7 +283,7 @@ impl PeerTransport for Peers {
                 "other replicas cannot copy histories from this one, because --secure-port=0 disables serving"
             );
         }
-        // Set once: a process serves on one port.
+        // The value is set only once, because a process serves on one port.
         let _ = self.served.set(served);
     }
 
