@@ -1,7 +1,8 @@
 //! `--console`: the page with all HPAs on the secure port.
 //!
-//! The rows come from the controller's watch, the explanation of an HPA from the record of decisions, and the state of
-//! the controller from the metrics of this process. `crate::serve` authorizes the clients.
+//! The rows come from the controller's watch, and the explanation of an HPA from the record of decisions. The state of
+//! the controller comes from the leader election, the metrics, `/handover` and `/parity` of this process.
+//! `crate::serve` authorizes the clients.
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-/// Maximum time without an event or a bookmark for a current cache. A silent watch is replaced after 90 s, so a longer
+/// A cache is stale after this time without an event or a bookmark. A silent watch is replaced after 90 s, so a longer
 /// silence means that the new watch is silent, too.
 const MAX_CACHE_AGE: Duration = Duration::from_mins(2);
 

@@ -164,7 +164,7 @@ impl LeaderElection {
         let release = CancellationToken::new();
         let Renewal { lease, timing, .. } = self.renewal;
         telemetry.leader(&lease, false);
-        // The candidate stops if this task stops, as after a hang of the process.
+        // The candidate stops if this task stops, for example because the process hangs.
         let heartbeat = self.heartbeat.map(|heartbeat| {
             AbortOnDropHandle::new(tokio::spawn(async move {
                 loop {
@@ -188,7 +188,8 @@ impl Candidacy {
     pub(super) async fn leads(&mut self, stop: &CancellationToken) -> bool {
         let leads =
             self.leader_state.wait_for(|leader_state| matches!(leader_state, LeaderState::Leader { .. }));
-        // An error means that the candidate has exited. `Candidacy::lost` then returns the reason.
+        // An error means that the candidate has exited. The result is then also `true`, and `Candidacy::lost` returns
+        // the reason.
         let led = stop.run_until_cancelled(leads).await.is_some();
         if led {
             self.telemetry.leader(&self.lease, true);
@@ -197,7 +198,7 @@ impl Candidacy {
     }
 
     /// Returns the time from the last renewal or release of the Lease by another replica to the start of this replica's
-    /// term. Returns `None` if no other replica has held the Lease.
+    /// term. Returns `None` for a standby, or if no other replica has held the Lease.
     pub(super) fn since_others(&self) -> Option<Duration> {
         match *self.leader_state.borrow() {
             LeaderState::Leader { since_others, .. } => since_others,

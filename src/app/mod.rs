@@ -128,7 +128,8 @@ pub struct RunContext {
     pub election: ElectionRuntime,
 }
 
-/// Runs the controller until `stop`, then shuts it down gracefully. `observers` receive every concluded sync.
+/// Runs the controller until `stop`, then shuts it down gracefully. `observers` receive watch events and every
+/// concluded sync.
 ///
 /// # Errors
 /// Returns [`AppError`] if the controller fails before its first sync, loses the Lease or fails to release

@@ -1,6 +1,6 @@
 //! Reads and writes one record of comma-separated values like Go's `encoding/csv`, which pflag uses.
 
-/// The reason why a text contains no record, with Go's text.
+/// The reason why a text contains no valid record, with Go's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CsvError {
     /// The text has no line with content.

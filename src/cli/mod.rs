@@ -98,7 +98,7 @@ pub enum CliError {
         /// A command with a similar name.
         similar: Option<String>,
     },
-    /// The command line names no command, and probably does not intend to run the controller.
+    /// The command line names no command, and the user probably does not intend to run the controller.
     #[error(
         "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller"
     )]
@@ -168,7 +168,8 @@ impl From<clap::Error> for FlagError {
         };
         match (error.kind(), text(ContextKind::InvalidArg), error.source()) {
             (ErrorKind::UnknownArgument, Some(flag), _) => {
-                // clap also suggests names with only a few equal letters. A useful suggestion has an equal start.
+                // clap also suggests names with only a few equal letters. Only a suggestion with the same first two
+                // letters is kept.
                 let start = flag.get(.."--xx".len());
                 let similar = text(ContextKind::SuggestedArg);
                 Self::Unknown {

@@ -118,7 +118,7 @@ pub(super) const LEVEL: Type<u32> =
 /// Comma-separated `pattern=N` pairs.
 pub(super) const MODULE_LEVELS: Type<Vec<String>> =
     list("pattern=N,...", parse_module_levels, |items| items.join(","));
-/// Comma-separated `component:Gate=bool` items, each with its colon.
+/// Comma-separated `component:Gate=bool` items. The colon remains if the component is empty or omitted.
 pub(super) const FEATURE_GATES: Type<Vec<String>> = list(
     "Gate=bool,...",
     |text| {

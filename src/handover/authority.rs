@@ -3,8 +3,8 @@
 //!
 //! All replicas share the authorities in a Secret. Each replica has a separate serving certificate, which never leaves
 //! the process. After two thirds of the lifetime of an authority, a replica creates its successor. The successor starts
-//! to sign ten minutes after its creation, when the API server has its certificate. The API server trusts both
-//! authorities for the rest of the lifetime of the first.
+//! to sign ten minutes after its creation. By then, the API server trusts the successor. The API server continues to
+//! trust the previous authority until that authority expires.
 
 #![allow(
     clippy::indexing_slicing,
@@ -42,7 +42,7 @@ const MAX_SECOND: u64 = 253_370_764_799;
 /// The maximum number of authorities in the Secret.
 const MAX: usize = 8;
 
-/// The reason why a certificate cannot be generated or the Secret cannot be read.
+/// The reason why a certificate cannot be generated or the contents of the Secret cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// The contents of the Secret are invalid.
@@ -131,8 +131,7 @@ impl Authorities {
         json!({"authorities": list}).to_string().into_bytes()
     }
 
-    /// Returns the authorities without expired ones, and with a new authority if one is due. Returns `None` if nothing
-    /// changes.
+    /// Returns the unexpired authorities, with a successor if its creation is due. Returns `None` if nothing changes.
     ///
     /// # Errors
     /// Returns [`AuthorityError::Generate`] if no authority can be generated.
@@ -162,7 +161,7 @@ impl Authorities {
         self.0.iter().rev().find(is_active).or_else(|| self.0.first())
     }
 
-    /// Returns whether a serving certificate must be replaced, by its age or because another authority signs.
+    /// Returns whether a serving certificate must be replaced, because of its age or because another authority signs.
     pub fn must_replace(&self, serving: &Serving, now: Timestamp) -> bool {
         now.as_second() >= serving.renewal
             || self.signer(now).is_none_or(|signer| signer.created != serving.issued_by)
@@ -239,7 +238,7 @@ fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Returns the time since 1970, limited to 0 and [`MAX_SECOND`].
+/// Converts seconds since 1970 to a duration between 0 and [`MAX_SECOND`] seconds.
 fn since_epoch(second: i64) -> Duration {
     Duration::from_secs(u64::try_from(second).unwrap_or(0).min(MAX_SECOND))
 }

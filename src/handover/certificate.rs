@@ -59,7 +59,7 @@ pub enum Certificate {
     Files(Certificates),
 }
 
-/// A certificate that this replica generates, with authorities that all replicas share.
+/// A certificate that this replica generates. The authorities that sign it are common to all replicas.
 #[derive(Debug)]
 pub struct Signed {
     client: Client,
@@ -104,7 +104,8 @@ impl Certificate {
         clock: SharedClock,
         provider: Arc<CryptoProvider>,
     ) -> Arc<Self> {
-        // The local names are for an API server on the same host whose webhook configuration has a URL.
+        // The local names serve an API server on the same host, if the webhook configuration contains a URL instead of
+        // a Service.
         let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         Arc::new(Self::Signed(Box::new(Signed {
             client: client.clone(),

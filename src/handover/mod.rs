@@ -50,9 +50,9 @@ use controller::handover::objects::GuardObjects;
 use controller::handover::proof::{Defect, policies, webhook};
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// The interval between checks.
+/// The interval between checks while the guard is proven.
 const INTERVAL: Duration = Duration::from_secs(20);
-/// The interval between checks while the guard is not proven.
+/// The interval before the next check after a failed check.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The guard that [`Check`] verifies.
@@ -249,7 +249,7 @@ const BUILT_IN: [(&str, &str, &str); 4] = [
     ("", "ReplicationController", "replicationcontrollers"),
 ];
 
-/// The inputs of the decisions.
+/// The inputs of the webhook's decisions.
 #[derive(Debug)]
 pub struct Review {
     /// The HPAs in scope.

@@ -20,14 +20,14 @@ use cluster::permission::{Permission, Subject, allowed};
 const AT_ONCE: usize = 8;
 /// The interval between checks while an essential permission is missing, or after a failed review.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The interval between checks while only optional permissions are missing. The role of the built-in controller never
-/// has some of them.
+/// The interval between checks while only optional permissions are missing. The role of the built-in controller lacks
+/// some optional permissions.
 const SELDOM: Duration = Duration::from_mins(5);
 
 /// A needed permission that is not granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// The permission of which Concertina needs further verbs.
+    /// The needed permission, with all of its verbs.
     pub permission: Permission,
     /// The verbs that are not granted.
     pub verbs: Vec<&'static str>,
@@ -150,7 +150,7 @@ async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec
     let mut missing = Vec::new();
     for verb in permission.verbs {
         let names = permission.names.iter().map(String::as_str);
-        // An empty name covers all objects. It is reviewed if the permission names no object.
+        // If the permission names no objects, the review has an empty name, which covers all objects.
         let names: Vec<_> = names.chain(permission.names.is_empty().then_some("")).collect();
         let mut are_allowed = true;
         let client = match permission.subject {

@@ -18,7 +18,7 @@ pub struct Account {
     pub namespace: String,
     /// The name of the controller's ServiceAccount.
     pub name: String,
-    /// The user of the configured credentials, with `--use-service-account-credentials`.
+    /// The user name of the configured credentials. Used only with `--use-service-account-credentials`.
     pub user: String,
     /// The name of roles and bindings.
     pub roles: String,

@@ -1,7 +1,7 @@
 //! The permissions that the controller needs, with the reason for each permission. `concertina rbac` prints these
-//! permissions as a manifest, and [`check`] verifies them at the start.
+//! permissions as a manifest, and [`check`] verifies that they are granted.
 //!
-//! A request of the controller needs each permission (see the table of [`cluster`]). The end-to-end tests run with
+//! Each permission has at least one request that needs it (see the table of [`cluster`]). The end-to-end tests run with
 //! exactly these permissions, and report every permission that no request needs.
 
 pub mod check;
@@ -28,7 +28,7 @@ use crate::cli::config::{HandoverGuard, HandoverWebhook, ScaleTargets};
 /// The namespace of the ServiceAccount of `--use-service-account-credentials`.
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";
 /// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the same name
-/// for the built-in controller, and the bindings of metrics adapters name it, too.
+/// for the built-in controller. The bindings of metrics adapters also contain this name.
 pub const ACCOUNT_NAME: &str = "horizontal-pod-autoscaler";
 
 /// The scalable resources that every cluster serves.
@@ -273,8 +273,8 @@ fn guard_permissions(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// Returns the permission on the ConfigMaps of the checkpoint. The permission does not include their creation, because
-/// a role could not limit it to these names. The manifest therefore contains the ConfigMaps without data.
+/// Returns the permission on the ConfigMaps of the checkpoint. The permission does not include `create`, because a Role
+/// cannot limit `create` to these names. The manifest therefore contains the ConfigMaps without data.
 fn checkpoint_permission(config: &Config) -> Option<Permission> {
     let place = config.history_checkpoint.as_ref().filter(|_| !config.controller.dry_run);
     place.map(|place| Permission {
@@ -310,8 +310,8 @@ fn lease_permissions(config: &Config) -> Vec<Permission> {
     ]
 }
 
-/// Returns the permissions for reviews of clients. Reviews with another kubeconfig need no permission, because they use
-/// the user of that kubeconfig.
+/// Returns the permissions for reviews of clients. Reviews with another kubeconfig need no permission of the
+/// controller, because they use the credentials of that kubeconfig.
 fn server_permissions(config: &Config) -> Vec<Permission> {
     let serving = &config.serving;
     let is_ours =

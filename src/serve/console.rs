@@ -37,7 +37,7 @@ pub struct ConsolePages {
 }
 
 impl ConsolePages {
-    /// Serves `pages` without open streams.
+    /// Creates the console that serves `pages`, without open streams.
     pub fn new(pages: Pages) -> Self {
         Self { pages, streams: Arc::default() }
     }
@@ -192,8 +192,8 @@ impl Review for StreamReview {
     }
 }
 
-/// Returns whether a request comes from the page or from a client other than a browser. Browsers send the origin of
-/// each request in a header.
+/// Returns whether a request comes from the page or from a client other than a browser. Browsers mark a request of
+/// another origin with the header `Sec-Fetch-Site` or `Origin`.
 fn is_own_page(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get(HeaderName::from_static("sec-fetch-site")) {
         return site == "same-origin";

@@ -216,7 +216,7 @@ fn header(page: &str) -> String {
     )
 }
 
-/// Returns the name of the architecture in Go.
+/// Returns Go's name of the architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -283,8 +283,8 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-/// The unread responses of a connection, for [`READ_LIMIT`]. An unread response takes memory, and a large unread
-/// response blocks other large responses. Clones share one state.
+/// Counts the unread responses of a connection, to enforce [`READ_LIMIT`]. An unread response takes memory, and a large
+/// unread response blocks other large responses. Clones share one state.
 #[derive(Debug, Clone, Default)]
 struct Sending(Arc<Inner>);
 
@@ -301,13 +301,13 @@ struct Unread {
     since: Option<Instant>,
 }
 
-/// The body of a response that is unread until the system has taken all bytes.
+/// The body of a response. The response is unread until the operating system has accepted all bytes.
 struct UnreadBody {
     body: Full<Bytes>,
     response: Option<UnreadResponse>,
 }
 
-/// The bytes of a body that wait for the system.
+/// The bytes of a body that the operating system has not accepted.
 struct UnreadBytes {
     bytes: Bytes,
     _response: UnreadResponse,

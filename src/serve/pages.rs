@@ -85,8 +85,8 @@ impl Endpoints {
         self
     }
 
-    /// Returns all actions for which a client needs permission to get a response. Empty for an invalid request below
-    /// `/decisions`, because every authenticated client may get the error.
+    /// Returns all actions that a client must be allowed to perform to get a response. Empty for an invalid request
+    /// below `/decisions`, because every authenticated client may get the error.
     pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
         match (Page::from_path(uri.path()), &self.watched) {
             (Some(Page::History), Some(watched)) => {
@@ -147,8 +147,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns the action for which a client needs permission to get a response. For a page with data of HPAs, the action
-/// reads these HPAs. For any other page, the action gets the path. Returns `None` for an invalid request below
+/// Returns the action that a client must be allowed to perform to get a response. For a page with data of HPAs, the
+/// action reads these HPAs. For any other page, the action gets the path. Returns `None` for an invalid request below
 /// `/decisions`, because every authenticated client may get the error.
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();

@@ -172,7 +172,7 @@ impl<'a> Open<'a> {
         is_review.then(|| Self { telemetry, since: Instant::now(), patience, is_answered: false })
     }
 
-    /// Counts a response that the API server does not use.
+    /// Records the result of a request. Counts a response that the API server does not use.
     fn answered(mut self, answer: &Result<Vec<u8>, Failure>) {
         let is_late = self.since.elapsed() > self.patience;
         self.is_answered = !matches!(answer, Err(Failure::Closed(_)));

@@ -206,7 +206,7 @@ pub(in crate::cli) fn built_in_users(users: Vec<String>) -> Result<Vec<String>, 
     Ok(users)
 }
 
-/// Parses `--handover-guard`. Returns `None` for an empty value, with which the scope selects the guard.
+/// Parses `--handover-guard`. Returns `None` for an empty value. The scope then selects the guard.
 pub(in crate::cli) fn guard(word: String) -> Result<Option<HandoverGuard>, Reason> {
     match word.as_str() {
         "" => Ok(None),

@@ -102,7 +102,7 @@ impl Default for Config {
 }
 
 impl From<Options> for Config {
-    /// Returns the default configuration with other options of the controller.
+    /// Returns the default configuration with the given options of the controller.
     fn from(controller: Options) -> Self {
         Self { controller, ..Self::default() }
     }
@@ -124,7 +124,8 @@ impl Config {
 
 /// The default name of the Lease.
 const LEASE: &str = "concertina";
-/// The Lease of kube-controller-manager. A process that holds it stops all controllers of kube-controller-manager.
+/// The Lease of kube-controller-manager. While another process holds this Lease, no controller of
+/// kube-controller-manager runs.
 const FOREIGN_LEASE: &str = "kube-controller-manager";
 
 /// Leader election with a Lease.

@@ -68,8 +68,8 @@ pub(super) struct Denial {
 }
 
 impl Access {
-    /// Creates the access control. Reviews use the kubeconfigs that `serving` names, or `clients` by default and for
-    /// the kubeconfig `own` of the controller.
+    /// Creates the access control. Reviews use the kubeconfigs that `serving` names. Without such a kubeconfig, or if
+    /// it is `own`, the kubeconfig of the controller, they use `clients`.
     ///
     /// # Errors
     /// Returns [`ServeError`] if a kubeconfig or a file of authorities is unusable.
@@ -215,7 +215,8 @@ impl Access {
     }
 }
 
-/// Adds the group `system:authenticated`, except to anonymous users, like the API server.
+/// Adds the group `system:authenticated`, like the API server. Anonymous users and members of `system:unauthenticated`
+/// do not get the group.
 fn among_authenticated(mut user: User) -> User {
     let is_assigned = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
     if user.name != ANONYMOUS && !user.groups.iter().any(is_assigned) {

@@ -83,8 +83,8 @@ impl Trust {
         Self { options, client, provider, now: RwLock::default() }
     }
 
-    /// Checks the files that flags name. The process calls this function at its start, so that an invalid file is an
-    /// error.
+    /// Checks the files that flags name. The process calls this function at its start, so an invalid file prevents the
+    /// start.
     pub(super) fn check_files(&self) -> Result<(), ServeError> {
         let named = [
             ("--client-ca-file", self.options.client_ca.as_ref()),
@@ -253,7 +253,7 @@ pub(super) enum AuthoritiesError {
 /// The subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::serve) struct Subject {
-    /// The common name (CN). The last one if the subject has several, as in Go.
+    /// The common name (CN). If the subject has several, this is the last common name, as in Go.
     pub(in crate::serve) common_name: Option<String>,
     /// The values of all organization attributes (O).
     pub(in crate::serve) organizations: Vec<String>,

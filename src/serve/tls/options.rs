@@ -1,5 +1,5 @@
-//! The offered versions, cipher suites and key exchange groups. The flags of kube-controller-manager have Go's names
-//! for cipher suites, which this module maps to rustls' names.
+//! The offered versions, cipher suites and key exchange groups. The flags of kube-controller-manager use Go's names for
+//! cipher suites. This module maps these names to rustls' names.
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
@@ -122,7 +122,7 @@ impl<T> Supported<T> {
 }
 
 impl TlsOptions {
-    /// Returns rustls' cryptography, limited to the offered settings.
+    /// Returns the `ring` provider of rustls, limited to the offered suites and groups.
     pub fn provider(&self) -> CryptoProvider {
         let mut provider = default_provider();
         if !self.suites.is_empty() {
