@@ -112,7 +112,7 @@ pub use self::store::{BareScale, ScalePath};
 use self::store::State;
 use clock::SharedClock;
 
-/// Capacity of an in-process connection in each direction, in bytes. A writer waits when it is full.
+/// Capacity of an in-process connection in each direction, in bytes. A writer waits while this capacity is used up.
 const PIPE: usize = 256 * 1024;
 
 /// A cluster in memory. Clones are handles to the same cluster.
@@ -238,8 +238,9 @@ impl Cluster {
         self.lock().compact();
     }
 
-    /// Restores the state at `version`, like an etcd backup. Resets the objects and the resourceVersion, and closes
-    /// open watches. The history must still contain all changes since then. Bare scale targets are not changed.
+    /// Restores the state at `version`, like a restore of an etcd backup. Resets the objects and the resourceVersion,
+    /// and closes open watches. The history must still contain all changes since then. Bare scale targets are not
+    /// changed.
     pub fn restore(&self, version: u64) {
         self.lock().restore(version);
     }

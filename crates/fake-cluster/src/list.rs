@@ -118,7 +118,7 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
     })
 }
 
-/// Returns 422 for the parameters of a list or watch.
+/// Returns the error 422 for an invalid parameter of a list or watch.
 pub(crate) fn invalid_options(cause: FieldError) -> Status {
     Status::invalid("meta.k8s.io", "ListOptions", "", &[cause])
 }

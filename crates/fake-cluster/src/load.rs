@@ -44,7 +44,7 @@
 //! });
 //! cluster.set_metrics(metrics.clone());
 //!
-//! // In the background, `metrics.run(cluster, stop)`. At any time:
+//! // `metrics.run(cluster, stop)` runs in the background. `metrics.step` may be called at any time:
 //! metrics.step(&cluster);
 //! let state = metrics.state(web).unwrap();
 //! assert_eq!((state.ready, state.work[0].capacity), (0, 0.0));

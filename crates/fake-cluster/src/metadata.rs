@@ -177,8 +177,8 @@ fn drop_empty_metadata(object: &mut Value) {
     });
 }
 
-/// Returns whether two objects are equal in the part whose changes `metadata.generation` counts. The part is the spec.
-/// For custom resources, it is everything except the metadata and the status.
+/// Returns whether a write of `other` over `one` leaves `metadata.generation` unchanged. For built-in types, the specs
+/// must be equal. For custom resources, all fields except the metadata and the status must be equal.
 pub(crate) fn have_same_desired_state(ty: &ResourceType, one: &Value, other: &Value) -> bool {
     if !ty.custom {
         return one.get("spec").unwrap_or(&Value::Null) == other.get("spec").unwrap_or(&Value::Null);
@@ -192,7 +192,7 @@ pub(crate) fn have_same_desired_state(ty: &ResourceType, one: &Value, other: &Va
     one == other
 }
 
-/// Adds or updates the entry of a manager in `managedFields`, without the managed fields.
+/// Adds or updates the entry of a manager in `managedFields`. The entry lists no fields.
 pub(crate) fn record_manager(ty: &ResourceType, object: &mut Value, write: &Write<'_>) {
     let Some(manager) = write.manager else { return };
     let metadata = object::section(object, "metadata");

@@ -148,7 +148,7 @@ impl PageServers {
         self.inner.lock().connections
     }
 
-    /// Connects to an address.
+    /// Connects to an address. Fails with `ConnectionRefused` if no server has the address.
     pub fn dial(&self, address: &str) -> io::Result<DuplexStream> {
         let mut inner = self.inner.lock();
         if !inner.servers.contains_key(address) {

@@ -37,7 +37,7 @@ pub(crate) struct ResourceType {
     /// The metadata rule of the status subresource. `None` for a type without a status subresource.
     pub(crate) status: Option<StatusMetadata>,
     pub(crate) scale: Option<ScaleSelector>,
-    /// The `apiVersion` of its Scales.
+    /// The `apiVersion` of Scales of this type.
     pub(crate) scale_version: &'static str,
     /// Whether `metadata.generation` counts the changes of the spec.
     pub(crate) generation: bool,

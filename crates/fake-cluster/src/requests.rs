@@ -48,7 +48,8 @@ pub type Pieces = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 pub enum Answer {
     /// A response with its complete body.
     Whole(Whole),
-    /// The first bytes of a response that announced a longer body. The connection breaks after them.
+    /// A response that announces its complete body, but sends only the given number of bytes. Then the connection
+    /// breaks.
     Cut(Whole, usize),
     /// A watch.
     Pieces(Pieces),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::object;
 
-/// The tokens and permissions that reviews return. Clones share them.
+/// The tokens and permissions that determine the results of reviews. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct Reviews(Arc<Mutex<State>>);
 

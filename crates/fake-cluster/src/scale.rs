@@ -83,8 +83,8 @@ fn version_of(path: &ScalePath) -> &'static str {
     ty.map_or("autoscaling/v1", |ty| ty.scale_version)
 }
 
-/// Returns the type at a path and its scale rule. For a type without a scale subresource, the error names the object if
-/// the type is custom, and the path otherwise.
+/// Returns the type at a path and its scale rule. For a built-in type without a scale subresource, the error is that of
+/// an unknown resource. For any other such path, the error names the object.
 fn scalable(path: &ScalePath) -> Result<(&'static ResourceType, ScaleSelector), Status> {
     let ty = ResourceType::at(&path.group, &path.version, &path.resource);
     match ty.map(|ty| (ty, ty.scale)) {

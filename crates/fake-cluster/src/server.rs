@@ -1,5 +1,5 @@
-//! Serves clients: HTTP/1.1 for one connection, in process over a pipe or over TCP, and reads and writes from within the
-//! process, without HTTP.
+//! Serves HTTP/1.1 on one connection, which is a pipe within the process or a TCP connection. Also contains the reads
+//! and writes without HTTP for callers within the process.
 
 use std::convert::Infallible;
 use std::io;

@@ -139,7 +139,7 @@ impl Status {
         status
     }
 
-    /// Returns 504 for a resourceVersion that is newer than the newest one.
+    /// Returns 504 for a resourceVersion that is newer than the current resourceVersion.
     pub fn resource_version_too_large(requested: u64, newest: u64) -> Self {
         let mut status = Self::new(
             504,

@@ -188,7 +188,8 @@ impl Watcher {
         }
     }
 
-    /// Sends a bookmark after all pending events, because it states that all events up to its version have been sent.
+    /// Sends a bookmark after all pending events, because a bookmark states that all events up to its version have been
+    /// sent.
     async fn bookmark(&mut self, out: &mut Vec<u8>) {
         let newest = self.cluster.resource_version();
         self.take_live();

@@ -236,7 +236,7 @@ fn fail_if(ty: &ResourceType, name: &str, causes: &[FieldError]) -> Result<(), S
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(ty.group, ty.kind, name, causes)) }
 }
 
-/// Stores an update unless nothing has changed. Removes the object if the update clears the last finalizer.
+/// Stores an update unless nothing has changed. Removes a terminating object if the update clears its last finalizer.
 fn finish_update(
     state: &mut State,
     ty: &'static ResourceType,
@@ -333,7 +333,7 @@ fn clears_last_finalizer(object: &Value, old: &Map<String, Value>) -> bool {
     terminating && released && grace == 0
 }
 
-/// Returns the grace period in seconds, which is nonzero only for pods on a node.
+/// Returns the grace period in seconds, which is nonzero only for unfinished pods on a node.
 fn grace_period(ty: &ResourceType, object: &Value, options: &DeleteOptions) -> i64 {
     let runs = !object::text(object, &["spec", "nodeName"]).is_empty()
         && !matches!(object::text(object, &["status", "phase"]), "Succeeded" | "Failed");

@@ -206,7 +206,7 @@ struct Stamps {
     window: Vec<u8>,
 }
 
-/// A list in construction.
+/// The text of a list, which is written item by item.
 #[derive(Debug)]
 struct List {
     text: Vec<u8>,

@@ -228,7 +228,8 @@ fn share_of_peak(hour: f64) -> f64 {
 /// Returns whether `time` is within a random spike.
 ///
 /// The number of starts in each period is Poisson-distributed with mean 1, and their times are uniformly distributed
-/// within the period. The result is a Poisson process that can be computed for any time without the earlier times.
+/// within the period. The result is a Poisson process. Its value at any time can be computed without its values at
+/// earlier times.
 fn is_in_spike(time: Duration, every: Duration, width: Duration, seed: u64) -> bool {
     let (now, width) = (ratio(time, every), ratio(width, every).min(f64::from(PERIODS_PER_SPIKE)));
     let this = now.floor();

@@ -213,7 +213,7 @@ impl Metric {
     }
 }
 
-/// The scraping for each of the three APIs, and the outages. Times count from the start of the run.
+/// The scraping for each of the three APIs, and the outages. Times are relative to the start of the run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pipeline {
     /// metrics.k8s.io, as served by metrics-server.

@@ -106,7 +106,7 @@ impl Points {
     /// Empty lines and lines that start with `#` are skipped.
     ///
     /// Times are seconds, Go's durations, or dates with times (without an offset: UTC). Dates and seconds since 1970
-    /// count from the first point. Two points at the same time form a jump.
+    /// are converted to the time since the first point. Two points at the same time form a jump.
     pub fn from_csv(text: &str, between: Interpolation) -> Result<Self, PointsError> {
         let mut points = Vec::new();
         let mut first = None;

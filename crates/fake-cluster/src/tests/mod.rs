@@ -41,7 +41,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
     }
 
-    /// Returns code and message of a Status.
+    /// Returns the code and the message of a Status.
     pub(super) fn status(&self) -> (u16, String) {
         (self.code, self.json()["message"].as_str().unwrap_or("").to_owned())
     }

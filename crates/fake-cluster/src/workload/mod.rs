@@ -49,8 +49,8 @@
 //! # Structure
 //!
 //! `informer_cache` caches the owners and pods from a feed of their changes. `rollout` and `replicas` are the
-//! controllers. The kubelets in this file advance the `pod_lifecycle` of each pod, whose status `pods` computes.
-//! `replicas` computes the statuses of owners. `model` contains the parameters of workloads.
+//! controllers. The kubelets in this file advance the `pod_lifecycle` of each pod. `pods` computes the status of a pod
+//! from its life cycle. `replicas` computes the statuses of owners. `model` contains the parameters of workloads.
 
 mod informer_cache;
 pub(super) mod model;
@@ -110,7 +110,7 @@ struct State {
     is_warming_up: bool,
 }
 
-/// An instant on both clocks.
+/// An instant, as time since the start of the run and as time of day.
 #[derive(Debug, Clone, Copy)]
 struct TimePoint {
     /// Time since the start of the run.

@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 use std::time::Duration;
 
-/// The startup, failures and shutdown of one workload's pods. Times count from the start of the run.
+/// The startup, failures and shutdown of one workload's pods. Periods are relative to the start of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadModel {
     /// The time from the start of a pod's container until it is ready.
@@ -103,8 +103,8 @@ pub enum Failure {
         /// The wait of each pod.
         pull: Distribution,
     },
-    /// The scheduler cannot place pods created in the period until a node is free, as with GPUs. They are `Pending` for
-    /// the duration `wait`, with the condition `PodScheduled` and the reason `Unschedulable`.
+    /// Pods created in the period wait for a free node, like pods that need a GPU. They are `Pending` for the duration
+    /// `wait`. Their condition `PodScheduled` is false with the reason `Unschedulable`.
     Unschedulable {
         /// The period in which affected pods are created.
         created: Span,

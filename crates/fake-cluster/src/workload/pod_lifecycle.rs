@@ -12,7 +12,7 @@ const LONGEST_BACK_OFF: Duration = Duration::from_mins(5);
 /// The run time of a container after which a crash restarts the back-off from zero.
 const BACK_OFF_RESET: Duration = Duration::from_mins(10);
 
-/// The stage of a pod. Times count from the start of the run.
+/// The stage of a pod. Times are relative to the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The pod waits for a node, or until its node has pulled the image.

@@ -1,5 +1,6 @@
-//! The cached state of owners and pods, and pod objects: their creation from a template, their names, nodes and addresses, and their status at each stage. Names
-//! resemble the names in Kubernetes but are equal in every run. The accessors accept objects of any shape.
+//! The cached state of owners and pods. Also creates pod objects from templates, and computes their names, nodes,
+//! addresses and statuses. Names resemble the names in Kubernetes but are equal in every run. The accessors accept
+//! objects of any shape.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -265,7 +265,8 @@ fn deployment_status(deployment: &Owner, all: Counts, updated: Counts, now: Time
     status
 }
 
-/// Returns a condition. It keeps the previous times if its status, or its status and reason, are unchanged.
+/// Returns a condition. An unchanged status keeps the previous `lastTransitionTime`. An unchanged status and reason
+/// also keep the previous `lastUpdateTime`.
 fn keep_times(
     object: &Value,
     (kind, status, reason, message): (&str, &str, &str, &str),

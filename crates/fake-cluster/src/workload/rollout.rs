@@ -31,9 +31,9 @@ pub(super) enum Strategy {
     Recreate,
     /// Old pods are replaced step by step.
     RollingUpdate {
-        /// Maximum number of pods above the replicas.
+        /// `maxSurge` as a number of pods.
         surge: i64,
-        /// Maximum number of unavailable pods below the replicas.
+        /// `maxUnavailable` as a number of pods.
         unavailable: i64,
     },
 }
@@ -98,7 +98,8 @@ pub(super) fn step(desired: &DesiredRollout, new: Option<Set>, old: &[Set]) -> S
     }
 }
 
-/// Scales to the new replicas of the Deployment. During a rollout, the ReplicaSets share the difference.
+/// Scales to the new replicas of the Deployment. During a rollout, all active ReplicaSets are resized in proportion to
+/// their sizes.
 fn scaled(desired: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) -> Step {
     let active = new.iter().chain(old).filter(|set| set.size > 0).count();
     let old_active = old.iter().position(|set| set.size > 0);
@@ -122,8 +123,8 @@ fn scaled(desired: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Ste
     step
 }
 
-/// Distributes the difference over the active ReplicaSets in proportion to their sizes. The largest ReplicaSet gets the
-/// rounding remainder.
+/// Distributes the difference between the maximum number of pods and the sum of all sizes. Each active ReplicaSet gets
+/// a part in proportion to its size. The largest ReplicaSet gets the rounding remainder.
 fn shared(desired: &DesiredRollout, new: Option<Set>, old: &[Set]) -> Step {
     let total: i64 = new.iter().chain(old).map(|set| set.size).sum();
     let to_add = desired.max_pods() - total;
@@ -301,7 +302,7 @@ impl Pass<'_> {
     }
 
     fn create_set(&mut self, set: Value, desired: &DesiredRollout) -> bool {
-        // A failed creation is not retried, because it would fail again after a name conflict.
+        // A failed creation is not retried, because a name conflict would occur again.
         let Ok(created) = self.cluster.create(set) else { return false };
         self.state.cache.update(self.now.at);
         let id = self.state.cache.id(uid(&created));

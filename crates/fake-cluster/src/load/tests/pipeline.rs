@@ -52,7 +52,8 @@ async fn relay_serves_its_last_reading_until_the_next_one() {
     let pipeline = Pipeline { resource: scraping, ..Pipeline::default() };
     let world = World::with_pipeline(pipeline, cpu(Curve::constant(100.0), 500.0));
     world.pods("web", 1);
-    // Samples at 20, 30 and 40 s, readings at 20, 35 and 50 s. A reading includes a sample of the same instant.
+    // Samples are taken every 10 s, and readings every 15 s from 20 s on. A reading includes a sample of the same
+    // instant.
     let mut passed = 0;
     for (at, expected) in [(20, 20), (34, 20), (35, 30), (49, 30), (50, 50), (64, 50)] {
         world.pass(at - passed).await;

@@ -173,7 +173,7 @@ proptest! {
         }
         let surge = if second == 0 { 0 } else { surge };
         rollout.desired = desired_rollout(second, surge, unavailable.min(second));
-        // The first step distributes the difference. Later steps stay within the bounds of the new count.
+        // The first step resizes all ReplicaSets in proportion. Later steps stay within the bounds of the new count.
         rollout.step();
         for _ in 0..1_000 {
             prop_assert!(rollout.total() <= rollout.desired.max_pods(), "{rollout:?}");
