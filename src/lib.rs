@@ -4,8 +4,8 @@
 //! `docs/architecture.md` describes the other crates and the path of one sync.
 //!
 //! [`run`] runs a command line. The exit code is 0 after a success or a requested stop, 1 after a failure, and 2 for an
-//! invalid command line. The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result needs
-//! attention.
+//! invalid command line. The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result
+//! needs attention.
 
 pub mod app;
 pub mod cli;

@@ -204,8 +204,8 @@ mod tests {
         );
     }
 
-    /// Compares the page `name` with its generated text. With the environment variable `UPDATE_DOCS`, writes the text to
-    /// the page instead. `generate` receives the current page.
+    /// Compares the page `name` with its generated text. With the environment variable `UPDATE_DOCS`, writes the text
+    /// to the page instead. `generate` receives the current page.
     fn check(name: &str, generate: impl Fn(&str) -> String) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(name);
         let page = std::fs::read_to_string(&path).unwrap();

@@ -1,5 +1,5 @@
-//! The controllers that keep `spec.replicas` pods: interchangeable pods, and the ordered pods of a StatefulSet. Also the
-//! status of every workload, computed from its pods.
+//! The controllers that keep `spec.replicas` pods: interchangeable pods, and the ordered pods of a StatefulSet. Also
+//! computes the status of every workload from its pods.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
