@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::observations::{HpaObservations, Micros, Observations, PendingReaction, Usage};
 use crate::workload::Workload;
 
-/// The maximum lateness of a sync on time, in seconds.
+/// A sync is on time if its lateness is at most this number of seconds.
 const ON_TIME: f64 = 1.0;
 
 /// The inputs of a report: the parameters of a run and its observations.
@@ -54,7 +54,7 @@ pub(crate) struct PerSync {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) requests: f64,
-    /// Requests with another response than 2xx.
+    /// Requests with a response other than 2xx.
     pub(crate) failed: f64,
     /// Bytes of request and response bodies.
     pub(crate) received: f64,

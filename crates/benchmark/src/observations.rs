@@ -95,7 +95,7 @@ pub(crate) fn request_title(group: &str, resource: &str, subresource: &str) -> S
 pub(crate) struct HpaObservations {
     /// The time of each status write. Every sync with a changed status makes one write.
     pub(crate) statuses: Vec<Micros>,
-    /// The delay of every sync by the server.
+    /// The time by which the server delays every sync.
     pub(crate) held_up: Micros,
     /// Whether the HPA is created or changed during the run, or its metrics hang. Such HPAs are excluded from the
     /// lateness.

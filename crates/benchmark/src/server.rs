@@ -36,7 +36,7 @@ use crate::world::{World, change_policy};
 
 /// The number of changes per resource type from which a watch can resume.
 const HISTORY: usize = 2_000;
-/// Like [`HISTORY`], for workloads in which a single change can have megabytes.
+/// Like [`HISTORY`], for workloads in which a single object may have several megabytes.
 const HISTORY_OF_LARGE: usize = 50;
 
 /// Serves a workload until the end of the input. Writes its kubeconfig to the file `kubeconfig`.

@@ -32,7 +32,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed connection.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 /// The clients complete one in [`COMPLETED`] handshakes with a certificate. A completed handshake is expensive for the
-/// client: it needs a signature with a 4,096-bit key, like the server.
+/// client, because it also requires a signature with the client's 4,096-bit key.
 const COMPLETED: u64 = 250;
 /// The source address of the clients. All other local clients of the port have another address.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -40,7 +40,7 @@ const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The counters of all connections.
 #[derive(Debug, Default)]
 struct Counters {
-    /// Numbers given to actions.
+    /// The number of the next action.
     turns: AtomicU64,
     /// Started actions.
     begun: AtomicU64,
@@ -141,7 +141,7 @@ async fn turn(way: Way, counters: &Counters, start: Instant) -> u64 {
     turn
 }
 
-/// Starts a handshake, and completes one in [`COMPLETED`] handshakes. Every other handshake stops at the server's
+/// Starts a handshake, and completes one in [`COMPLETED`] handshakes. All other handshakes stop at the server's
 /// response to the ClientHello, for which the server has computed a signature.
 async fn handshake(
     address: SocketAddr,
@@ -215,7 +215,8 @@ fn connector(way: Way, folder: &Path) -> Result<TlsConnector, Failure> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Creates a ClientHello, the first message of a handshake. The server accepts one ClientHello on many connections.
+/// Creates a ClientHello, the first message of a handshake. The server accepts the same ClientHello on many
+/// connections.
 fn hello() -> Result<Vec<u8>, Failure> {
     let config: ClientConfig = trusting()?.with_no_client_auth();
     let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());

@@ -22,7 +22,7 @@ const ROUND: Duration = Duration::from_millis(10);
 /// The maximum share of the server's time for actions of the tenant. The server has one thread, so a larger share would
 /// delay the responses to the controller.
 const SHARE: f64 = 0.4;
-/// The kinds that the target of an HPA has in turn.
+/// The kinds between which the target of an HPA alternates.
 const KINDS: [&str; 3] = ["ReplicaSet", "StatefulSet", "Deployment"];
 
 /// The tenant with its apps.

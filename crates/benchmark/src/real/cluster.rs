@@ -75,7 +75,7 @@ pub(super) struct Share {
 }
 
 impl ProcessUsage {
-    /// Returns the CPU seconds per second from this sample to a later one. `time` is the seconds between the samples.
+    /// Returns the CPU seconds per second between this sample and `later`. `time` is the interval in seconds.
     pub(super) fn until(&self, later: &Self, time: f64) -> Share {
         Share {
             api_server: (later.api_server.cpu - self.api_server.cpu) / time,

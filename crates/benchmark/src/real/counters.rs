@@ -70,8 +70,8 @@ impl Counters {
         counters
     }
 
-    /// Returns the requests since the counters `before`, which are `time` seconds older, without the requests of the
-    /// idle server.
+    /// Returns the requests since the counters `before`, which were read `time` seconds earlier. Subtracts the requests
+    /// of the idle server.
     pub(super) fn since(&self, before: &Self, idle: &Idle, time: f64) -> Vec<RequestCount> {
         let mut counted = Vec::new();
         for (kind, now) in &self.0 {

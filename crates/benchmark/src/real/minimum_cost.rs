@@ -34,7 +34,7 @@ const JSON: &str = "application/json";
 struct Variant {
     title: &'static str,
     protobuf: bool,
-    /// Whether the write omits this part of the object. The server then keeps the stored part.
+    /// Whether the write omits `metadata.managedFields`. The server then keeps the stored `managedFields`.
     without_managed_fields: bool,
     /// Whether the write omits the spec. The server then keeps the stored spec.
     without_spec: bool,

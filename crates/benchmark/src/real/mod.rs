@@ -154,7 +154,7 @@ const BUILT_IN_ACCOUNT: (&str, &str) = ("kube-system", "horizontal-pod-autoscale
 /// An account with exactly the roles that `concertina rbac` prints.
 const OWN_ACCOUNT: (&str, &str) = ("kube-system", "concertina");
 
-/// A measured controller: the built-in one or Concertina, with default or tuned flags.
+/// A measured controller: the built-in controller or Concertina, with default or tuned flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MeasuredController {
     BuiltInDefault,
