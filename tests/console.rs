@@ -131,7 +131,7 @@ fn kubeconfig(name: &str, server: &str) -> PathBuf {
     path
 }
 
-/// The command that serves the page.
+/// Creates the command that serves the page.
 fn program(kubeconfig: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
     command.args(["console", "--kubeconfig"]).arg(kubeconfig);
@@ -205,7 +205,7 @@ fn fine() -> Value {
     ])
 }
 
-/// One HPA in each of four states.
+/// Returns four HPAs, each in a different state.
 fn four() -> Vec<Value> {
     let able = condition("AbleToScale", "True", "ReadyForNewScale");
     vec![

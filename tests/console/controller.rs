@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Browser, NAMES, World, assert_quiet, cluster_with, condition, fine, four, hpa, wait};
 
-/// A cluster with four HPAs, two pods of a controller, and a Lease that one of the pods holds.
+/// Returns a cluster with four HPAs, two pods of a controller, and a Lease that one of the pods holds.
 fn installation() -> Cluster {
     let cluster = cluster_with(four());
     cluster.put_raw(json!({
@@ -28,7 +28,7 @@ fn installation() -> Cluster {
     cluster
 }
 
-/// A state of the controller with all of its parts. `evil` is the value of several texts.
+/// Returns a state of the controller with all of its parts. `evil` is the value of several texts.
 pub(crate) fn whole(evil: &str) -> Value {
     let counts = json!({"same": 40, "different": 1, "onlyOurs": 0, "onlyBuiltin": 2, "unknown": 3});
     json!({
@@ -140,7 +140,7 @@ async fn every_part_of_the_controller_is_drawn_and_escaped() {
     }
 }
 
-/// A controller in the middle of a migration, for the picture of the guide.
+/// Returns a controller in the middle of a migration, for the picture of the guide.
 fn migrating() -> Value {
     let mut state = whole("kube-controller-manager");
     let ago =

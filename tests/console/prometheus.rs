@@ -33,13 +33,14 @@ impl Drop for Prometheus {
     }
 }
 
-/// The path of a program, from an environment variable.
+/// Returns the path of a program, from an environment variable.
 fn program(variable: &str, name: &str) -> String {
     let advice = format!("{variable} is not set: run tests/prometheus/build.sh {name}");
     std::env::var(variable).expect(&advice)
 }
 
-/// The number of jobs at a time: 40, but 300 for a quarter of an hour. The record lacks this peak.
+/// Returns the number of jobs at an instant: 300 between 40 and 55 minutes ago, and 40 at any other time. The record
+/// lacks this peak.
 fn jobs(at: Timestamp) -> u32 {
     match now().duration_since(at).as_secs() / 60 {
         40..55 => 300,
@@ -88,7 +89,7 @@ impl Prometheus {
     }
 }
 
-/// The jobs of two namespaces as OpenMetrics text, for `promtool`.
+/// Returns the jobs of two namespaces as OpenMetrics text, for `promtool`.
 fn samples_of_the_past() -> String {
     let mut text = "# TYPE jobs gauge\n".to_owned();
     for (namespace, factor) in [("shop", 1), ("bank", 1_000)] {
@@ -103,7 +104,7 @@ fn samples_of_the_past() -> String {
     text + "# EOF\n"
 }
 
-/// `shop/web`, with a target of ten jobs per replica. Its policy reads the jobs from Prometheus.
+/// Returns `shop/web`, with a target of ten jobs per replica. Its policy reads the jobs from Prometheus.
 fn web_on_jobs() -> Value {
     let policy = "metrics: [{metric: jobs, prometheus: {server: main, query: 'sum(jobs{app=\"$name\"})'}}]";
     let mut web = web();
@@ -119,7 +120,7 @@ fn web_on_jobs() -> Value {
     web
 }
 
-/// A record with four replicas and 40 jobs, without a change.
+/// Returns a record with four replicas and 40 jobs, without a change.
 fn record() -> BTreeMap<String, Value> {
     let mut documents = documents();
     let decisions = documents.get_mut("/decisions/shop/web").unwrap();

@@ -1,6 +1,6 @@
 //! The questions of an operator at night, each answered in at most three clicks, and the figures of the console.
 //!
-//! This command prints the tables of docs/internals/console.md. Tests do not assert the figures, because a machine
+//! The command below prints the tables of docs/internals/console.md. Tests do not assert the figures, because a machine
 //! under load is slow.
 //!
 //! `cargo test --release --test console measure -- --ignored --nocapture --test-threads=1`
@@ -15,7 +15,7 @@ use super::one_hpa::{self, MOMENT, click_at, fill, open, recorded, simulated};
 use super::record::ten_past_three;
 use super::{Browser, NAMES, World, assert_quiet, condition, fine, hpa, wait};
 
-/// 403 HPAs, of which three are in trouble.
+/// Starts the console of a cluster with 403 HPAs, of which three have problems.
 async fn night(name: &str) -> World {
     let able = condition("AbleToScale", "True", "ReadyForNewScale");
     let active = condition("ScalingActive", "True", "ValidMetricFound");
@@ -51,7 +51,7 @@ async fn click(browser: &mut Browser, clicks: &mut u32, selector: &str) {
     *clicks += 1;
 }
 
-/// A question with its answer.
+/// An answered question, with the effort for the answer.
 #[derive(Debug)]
 struct Answered {
     question: &'static str,
@@ -221,7 +221,7 @@ fn short(milliseconds: f64) -> String {
     if milliseconds < 20.0 { format!("{milliseconds:.1}") } else { format!("{milliseconds:.0}") }
 }
 
-/// The first table. Each column has the figures of one cluster size, in the order of [`ROWS`].
+/// Renders the first table. Each column has the figures of one cluster size, in the order of [`ROWS`].
 fn table(columns: &[Vec<String>; 2]) -> String {
     let mut text = "| | 5,000 HPAs | 20,000 HPAs | goal |\n|---|---|---|---|\n".to_owned();
     for (index, (name, goal)) in ROWS.iter().enumerate() {
@@ -233,7 +233,7 @@ fn table(columns: &[Vec<String>; 2]) -> String {
     text
 }
 
-/// The second table: the questions of an operator at night.
+/// Renders the second table, with the questions of an operator at night.
 fn night_table(answers: &[Answered]) -> String {
     let mut text = "| question | clicks | time to the answer |\n|---|---|---|\n".to_owned();
     for Answered { question, clicks, took } in answers {
@@ -260,14 +260,15 @@ fn tables_have_the_form_of_the_page() {
     assert_eq!(night_table(&[answered]), expected);
 }
 
-/// The resident memory of a process, in MiB.
+/// Returns the resident memory of a process, in MiB.
 fn resident(id: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
-/// An HPA of a mixed cluster: every tenth is at its maximum, every hundredth cannot scale.
+/// Returns an HPA of a mixed cluster. Every tenth HPA is at its maximum, except every hundredth HPA, which cannot
+/// scale.
 fn mixed(number: usize) -> Value {
     let conditions = match number {
         number if number % 100 == 0 => {
@@ -331,7 +332,7 @@ async fn measure(count: usize) -> Vec<String> {
     browser.evaluate("document.querySelector('.scroller').scrollTop = 0").await;
     let mut changes = Vec::new();
     for change in 0..CHANGES {
-        // The first row is the most severe one, so the change is on the screen.
+        // The changed HPA has the most severe state, so it is in the first row and on the screen.
         let mut first = mixed(0);
         first["status"]["currentReplicas"] = (5 + change % 2).into();
         first["status"]["desiredReplicas"] = (5 + change % 2).into();

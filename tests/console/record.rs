@@ -160,12 +160,12 @@ impl ApiServer {
     }
 }
 
-/// The end of the record: now, in whole seconds.
+/// Returns the end of the record: now, in whole seconds.
 pub(crate) fn now() -> Timestamp {
     Timestamp::from_second(SystemClock.now().as_second()).unwrap()
 }
 
-/// The last time 03:10 UTC that is at least two minutes ago.
+/// Returns the last time 03:10 UTC that is at least two minutes ago.
 pub(crate) fn ten_past_three() -> Timestamp {
     let now = now() - SignedDuration::from_mins(2);
     let day = now.to_string().split_once('T').unwrap().0.to_owned();
@@ -173,9 +173,9 @@ pub(crate) fn ten_past_three() -> Timestamp {
     if today <= now { today } else { today - SignedDuration::from_hours(24) }
 }
 
-/// An entry of a record, with the counts before and after the decision, and the cpu in percent of the requests.
+/// Returns an entry of a record, with the counts before and after the decision, and the cpu in percent of the requests.
 fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32) -> Value {
-    // Rounded up to whole replicas.
+    // The recommendation is rounded up to whole replicas.
     let asks = (from * percent + 59) / 60;
     let (is_limited, changes) = (asks > 12, from != to);
     let sentence = match (changes, is_limited) {
@@ -206,7 +206,7 @@ fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32
     })
 }
 
-/// The record of `shop/web`: a rescale at 03:10, and a rescale a minute ago that stopped at 12.
+/// Returns the record of `shop/web`: a rescale at 03:10, and a rescale a minute ago that stopped at 12.
 pub(crate) fn documents() -> BTreeMap<String, Value> {
     let (now, night) = (now(), ten_past_three());
     let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
@@ -214,7 +214,7 @@ pub(crate) fn documents() -> BTreeMap<String, Value> {
     let day = now - SignedDuration::from_hours(24) + SignedDuration::from_secs(5);
     let mut entries =
         vec![entry(day.min(night - second), night - second, (4, 4), 60), entry(night, night, (4, 8), 120)];
-    // The second rescale comes at least two sync periods after the first one.
+    // The second rescale is at least two sync periods after the first rescale.
     let stopped = ago(1).max(night + second * 2);
     entries.push(entry(night + second, stopped - second, (8, 8), 60));
     entries.push(entry(stopped, stopped, (8, 12), 135));
@@ -265,7 +265,7 @@ pub(crate) fn deployment(name: &str, replicas: i32) -> Value {
     })
 }
 
-/// `shop/web` with a target of 60 % and 12 replicas.
+/// Returns `shop/web` with a target of 60 % and 12 replicas.
 pub(crate) fn web() -> Value {
     let mut web = hpa(
         "shop",
