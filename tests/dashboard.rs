@@ -190,7 +190,7 @@ impl Dashboard {
         Self(serde_json::from_str(DASHBOARD).unwrap())
     }
 
-    /// The variables with values from Prometheus. The variables in their queries are replaced.
+    /// Returns the variables with values from Prometheus, with all variables in their queries replaced.
     fn variables(&self) -> Vec<Variable> {
         let list = self.0["templating"]["list"].as_array().unwrap();
         let queries = list.iter().filter(|variable| variable["type"] == "query");
@@ -246,7 +246,7 @@ impl Dashboard {
         Ok(panels)
     }
 
-    /// The times of all annotations, in seconds.
+    /// Returns the times of all annotations, in seconds.
     async fn annotations(&self, feed: &Feed, from: f64, to: f64) -> Outcome<Vec<f64>> {
         let mut times = Vec::new();
         for annotation in self.0["annotations"]["list"].as_array().unwrap() {

@@ -133,7 +133,7 @@ impl Feed {
         result.ok_or_else(|| format!("not a vector or matrix: {answer}").into())
     }
 
-    /// The values of a variable `label_values(SELECTOR, LABEL)`.
+    /// Returns the values of a variable `label_values(SELECTOR, LABEL)`.
     pub(crate) async fn values(&self, query: &str) -> Outcome<Vec<Value>> {
         let inner = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
         let (selector, label) = inner.and_then(|inner| inner.rsplit_once(", ")).context_of(query)?;
@@ -170,7 +170,8 @@ fn free_ports<const N: usize>() -> Outcome<[u16; N]> {
     Ok(ports)
 }
 
-/// An HPA whose metric does not exist and, in the namespace of the demo, an HPA that needs more than its maximum.
+/// Returns a Deployment with an HPA whose metric does not exist. For the namespace of the demo, also returns an HPA
+/// that needs more than its maximum. For any other namespace, also returns the namespace.
 fn more_objects(namespace: &str) -> Vec<Value> {
     let hpa = |name: &str, metric: Value| {
         json!({
@@ -225,12 +226,13 @@ async fn write_statuses(cluster: Rest) {
     for count in (2..4).cycle() {
         ticks.tick().await;
         let status = json!({"status": {"currentReplicas": count, "desiredReplicas": count}});
-        // The next write replaces one that failed.
+        // The next write replaces a failed write.
         let _ = cluster.merge(&path, &status).await;
     }
 }
 
-/// The scrape configuration, with the labels that the ServiceMonitor sets, and the shipped rules. JSON is YAML.
+/// Creates the scrape configuration, with the labels that the ServiceMonitor sets, and the shipped rules. The format is
+/// JSON, which is also YAML.
 fn scrape_configuration(folder: &Path, pods: &[(&str, u16)], limits: u16) -> Outcome<Value> {
     let targets: Vec<_> = pods
         .iter()
