@@ -258,7 +258,7 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     ),
 ];
 
-/// A test for promtool, which expects that an alert fires or does not fire.
+/// Creates a test for promtool, which expects that an alert fires or does not fire.
 fn case(name: &str, series: &[Series], fires: bool) -> Value {
     let series = series.iter().map(|(metric, labels, values)| {
         let mut name = format!("{metric}{{{REPLICA}");

@@ -58,8 +58,8 @@ async fn every_object_is_valid(plane: &ControlPlane, objects: &Objects) -> Outco
     Ok(())
 }
 
-/// The reason why a namespace that enforces `restricted` refuses the pod of the Deployment. `None` if the namespace
-/// accepts the pod.
+/// Returns the reason why a namespace that enforces `restricted` refuses the pod of the Deployment. Returns `None` if
+/// the namespace accepts the pod.
 async fn restricted_pod_refusal(plane: &ControlPlane, objects: &Objects) -> Outcome<Option<String>> {
     let template = only(objects, "Deployment")["spec"]["template"].clone();
     let mut pod =
@@ -151,8 +151,8 @@ impl Tools {
     }
 }
 
-/// The resourceVersions of all objects. They show whether a second apply changes an object. The output of kubectl does
-/// not: kubectl always sends the selector of a PodDisruptionBudget, and reports it as configured.
+/// Returns the resourceVersions of all objects, which show whether a second apply changes an object. The output of
+/// kubectl does not show this, because kubectl reports every PodDisruptionBudget with a selector as configured.
 async fn versions(plane: &ControlPlane, objects: &Objects) -> Outcome<Vec<String>> {
     let mut versions = Vec::new();
     for (name, object) in objects {
@@ -181,7 +181,7 @@ async fn check_account_exists(plane: &ControlPlane) -> Outcome {
         .context("the account of the built-in controller was deleted as well")
 }
 
-/// The paths of the collection and of the object.
+/// Returns the API path of the collection, and the API path of the object.
 fn object_paths(object: &Value, name: &Key) -> (String, String) {
     let version = object["apiVersion"].as_str().unwrap();
     let root = if version.contains('/') { "apis" } else { "api" };

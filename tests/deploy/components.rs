@@ -66,7 +66,7 @@ fn each_folder_builds_when_only_it_is_vendored() {
     fs::remove_dir_all(Path::new(env!("CARGO_TARGET_TMPDIR")).join(test)).unwrap();
 }
 
-/// The objects with the arguments of the Deployment in alphabetical order.
+/// Returns the objects with the arguments of the Deployment in alphabetical order.
 fn with_sorted_flags(mut objects: Objects) -> Objects {
     for (_, deployment) in objects.iter_mut().filter(|(key, _)| key.kind == "Deployment") {
         let arguments = &mut deployment["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -75,7 +75,7 @@ fn with_sorted_flags(mut objects: Objects) -> Objects {
     objects
 }
 
-/// The objects with the rules of the ClusterRole in alphabetical order.
+/// Returns the objects with the rules of the ClusterRole in alphabetical order.
 fn with_sorted_rules(mut objects: Objects) -> Objects {
     for (_, role) in objects.iter_mut().filter(|(key, _)| key.kind == "ClusterRole") {
         role["rules"].as_array_mut().unwrap().sort_by_key(Value::to_string);

@@ -59,7 +59,7 @@ impl<'a> Workspace<'a> {
         Ok(Self { tools, repository, ran: RefCell::default() })
     }
 
-    /// The folder that contains the copy of the repository. It is also the home of the user.
+    /// Returns the folder that contains the copy of the repository. It is also the home of the user.
     fn parent(&self) -> &Path {
         self.repository.parent().unwrap_or(&self.repository)
     }
@@ -128,7 +128,7 @@ impl Page<'_> {
         ensure(missing.is_empty(), || format!("{}: did not run: {missing:?}", self.name))
     }
 
-    /// The fenced block that contains `part`.
+    /// Returns the fenced block that contains `part`.
     fn block(&self, part: &str) -> Outcome<&str> {
         let found = self.text.split("```").skip(1).step_by(2).find(|block| block.contains(part));
         let block = found.and_then(|block| block.split_once('\n')).map(|(_, block)| block);
@@ -301,7 +301,7 @@ fn helm_and_monitoring(workspace: &Workspace<'_>) -> Outcome {
         other_software::define(workspace, "monitoring.coreos.com", "v1", kind, plural)?;
     }
     let page = workspace.page("guides/monitoring.md")?;
-    // The page offers both methods. Helm does not adopt the objects of kustomize, so delete them first.
+    // The page offers kustomize and Helm. Helm does not adopt the objects of kustomize, so the test deletes them first.
     page.run("kubectl apply -k deploy/kustomize/prometheus")?;
     workspace.shell("kubectl delete -k deploy/kustomize/prometheus")?;
     page.run(

@@ -45,8 +45,8 @@ fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The names of metrics in an expression: the words with a known prefix and an underscore outside of the braces of
-/// label selectors.
+/// Returns the names of metrics in an expression: the words with a known prefix and an underscore outside of the braces
+/// of label selectors.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut rest = expression;

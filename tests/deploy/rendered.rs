@@ -81,7 +81,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// Whether a role extends the roles of users (view, edit, admin) instead of granting rights to the controller.
+/// Returns whether a role extends the roles of users (view, edit, admin) instead of granting rights to the controller.
 pub(crate) fn is_for_users(role: &Value) -> bool {
     let labels = role["metadata"]["labels"].as_object();
     labels.is_some_and(|labels| {
@@ -155,7 +155,7 @@ pub(crate) fn helm_command() -> Command {
     )
 }
 
-/// The absolute path of a file or folder below deploy/.
+/// Returns the absolute path of a file or folder below deploy/.
 pub(crate) fn path(below: &str) -> String {
     format!("{}/deploy/{below}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -182,7 +182,7 @@ pub(crate) fn objects(yaml: &str) -> Objects {
     objects
 }
 
-/// The only object of kind `kind`.
+/// Returns the only object of kind `kind`.
 pub(crate) fn only(objects: &Objects, kind: &str) -> Value {
     let mut found = objects.iter().filter(|(name, _)| name.kind == kind);
     let (_, object) = found.next().unwrap_or_else(|| panic!("no object of kind {kind}"));
@@ -190,13 +190,13 @@ pub(crate) fn only(objects: &Objects, kind: &str) -> Value {
     object.clone()
 }
 
-/// The object of kind `kind` with the name `object`.
+/// Returns the object of kind `kind` with the name `object`.
 pub(crate) fn named(objects: &Objects, kind: &str, object: &str) -> Value {
     let found = objects.iter().find(|(name, _)| name.kind == kind && name.name == object);
     found.unwrap_or_else(|| panic!("no {kind} {object}")).1.clone()
 }
 
-/// The arguments of a Deployment's container.
+/// Returns the arguments of a Deployment's container.
 pub(crate) fn flags(deployment: &Value) -> Vec<String> {
     let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
     arguments.iter().map(|argument| argument.as_str().unwrap().to_owned()).collect()

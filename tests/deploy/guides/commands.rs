@@ -54,8 +54,8 @@ pub(crate) const SKIPPED: &[(&str, &str, Skip)] = &[
     ("guides/upgrade.md", "kubectl -n concertina-system rollout status", Skip::Pods),
 ];
 
-/// The commands in the blocks `console` of a page, without comments. A command may have several lines. In a block that
-/// also shows output, commands start with a dollar sign.
+/// Returns the commands in the blocks `console` of a page, without comments. A command may have several lines. In a
+/// block that also shows output, commands start with a dollar sign.
 pub(crate) fn commands(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n"));

@@ -93,8 +93,8 @@ pub(super) fn gitops(workspace: &Workspace<'_>) -> Outcome {
     ensure(expected.iter().all(|part| why.contains(part)), || format!("no finding in:\n{why}"))
 }
 
-/// Whether the account of Concertina has an access right in the namespace `shop`. The check creates a review, because
-/// `kubectl auth can-i` cannot name the group of an API that is not installed.
+/// Returns whether the account of Concertina has an access right in the namespace `shop`. The check creates a review,
+/// because `kubectl auth can-i` cannot name the group of an API that is not installed.
 fn can(workspace: &Workspace<'_>, verb: &str, resource: &str, subresource: &str) -> Outcome<bool> {
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let review = json!({
