@@ -12,7 +12,7 @@ mod browser;
 #[expect(dead_code, reason = "some samples are for other tests")]
 mod sample;
 mod run {
-    //! The module path at which the samples expect their types.
+    //! Provides the types at the module path that the samples use.
     pub(crate) use toolbox::simulate::run::*;
 }
 
@@ -64,7 +64,7 @@ fn assert_quiet(browser: &Browser) {
     );
 }
 
-/// The left edge, top, width and height of the first element that a selector matches.
+/// Returns the left edge, top, width and height of the first element that a selector matches.
 async fn bounds(browser: &mut Browser, selector: &str) -> [f64; 4] {
     let expression = format!(
         "(() => {{ const it = document.querySelector({selector:?}).getBoundingClientRect(); return [it.x, it.y, it.width, it.height] }})()"
@@ -82,7 +82,7 @@ async fn is_hidden(browser: &mut Browser) -> bool {
     browser.evaluate("document.getElementById('tip').hidden").await == Value::Bool(true)
 }
 
-/// The time and the sentence that the tip must show for a sample.
+/// Returns the time and the sentence that the tip must show for a sample.
 fn expected(comparison: &Comparison, sample: usize) -> (String, String) {
     let run = &comparison.runs[0];
     let hpa = &run.hpas[0];
@@ -284,7 +284,7 @@ async fn page_theme_follows_the_system_and_the_button() {
     assert_eq!(browser.evaluate(GROUND).await, light, "{:?}", text(&mut browser, "#theme").await);
     browser.click(left + 10.0, top + 10.0).await;
     assert_eq!(browser.evaluate(GROUND).await, dark);
-    // Print is white in every theme and has no buttons.
+    // The printed page is white in every theme and has no buttons.
     browser.emulate("print", "dark").await;
     assert_eq!(browser.evaluate(GROUND).await, "rgb(255, 255, 255)");
     assert_eq!(browser.evaluate("getComputedStyle(document.getElementById('theme')).display").await, "none");

@@ -119,7 +119,7 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"media": media, "features": features})).await;
     }
 
-    /// The proportional set size of the renderer processes of the browser, in KiB.
+    /// Returns the proportional set size of the renderer processes of the browser, in KiB.
     pub(crate) fn memory(&self) -> u64 {
         let mut family = vec![self.child.id().unwrap()];
         let mut total = 0;
