@@ -50,7 +50,7 @@ fn run_scenario(name: &str, text: &str) -> Comparison {
     simulate(&options(&file(name, text)), PROCESS).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The only HPA of the only run.
+/// Returns the only HPA of the only run.
 fn only(comparison: &Comparison) -> &HpaRun {
     assert_eq!((comparison.runs.len(), comparison.runs[0].hpas.len()), (1, 1));
     &comparison.runs[0].hpas[0]

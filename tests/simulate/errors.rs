@@ -1,4 +1,4 @@
-//! Errors in a scenario name file, line and field.
+//! Checks that the errors of a scenario file name the file, the line and the field.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,16 +7,16 @@ use crate::{file, options};
 use concertina::tools::PROCESS;
 use toolbox::simulate::simulate;
 
-/// The error of a scenario file, without the path of its folder.
+/// Returns the error of a scenario file, without the path of its folder.
 fn error(name: &str, text: &str) -> String {
     let path = file(name, text);
     let error = simulate(&options(&path), PROCESS).expect_err("a scenario with an error").to_string();
     error.replace(&format!("{}/", path.parent().unwrap().display()), "")
 }
 
-/// The error of a scenario with an HPA in its first eleven lines, followed by `lines`.
+/// Returns the error of a scenario with an HPA in its first eleven lines, followed by `lines`.
 fn error_behind(lines: &str) -> String {
-    // Tests run in parallel, so each one needs its own files.
+    // Tests run in parallel, so each test needs its own files.
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("behind-{}.yaml", FILES.fetch_add(1, Ordering::Relaxed));
     error(&name, &format!("{WEB}\n{lines}\n")).replace(&name, "behind.yaml")

@@ -26,7 +26,7 @@ fn scores<const N: usize>(comparison: &Comparison) -> [&Scores; N] {
     scores.try_into().unwrap()
 }
 
-/// The sentences of the decisions from one minute to another.
+/// Returns the sentences of the decisions from one minute to another.
 fn sentences(hpa: &HpaRun, from: u64, to: u64) -> Vec<&str> {
     let within = |at: Duration| at >= minutes(from) && at < minutes(to);
     let decisions = hpa.decisions.iter().filter(|decision| within(decision.at));
@@ -173,7 +173,7 @@ fn policy_example(name: &str) -> Comparison {
     example(&format!("policies/scenarios/{name}"), &[], &[])
 }
 
-/// The HPA in the run with the policy, and in the run without it.
+/// Returns the HPA of the run with the policy, and the HPA of the run without the policy.
 fn pair(comparison: &Comparison) -> (&HpaRun, &HpaRun) {
     let variants: Vec<_> = comparison.runs.iter().map(|run| run.variant.as_str()).collect();
     assert_eq!(variants, ["with policy", "without policy"]);
@@ -182,7 +182,7 @@ fn pair(comparison: &Comparison) -> (&HpaRun, &HpaRun) {
     (with, without)
 }
 
-/// The periods in which a policy had an effect for a reason, as start and end in minutes.
+/// Returns the periods in which a policy had an effect for a reason, as start and end in minutes.
 fn periods(hpa: &HpaRun, reason: &str) -> Vec<(u64, u64)> {
     let of = hpa.policies.iter().filter(|span| span.reason.as_str() == reason);
     of.map(|span| (span.from.as_secs() / 60, span.to.as_secs() / 60)).collect()
@@ -269,7 +269,7 @@ fn sidecars_without_requests_do_not_stop_the_hpa() {
     assert!(without.scores.unserved_fraction > 0.4 && with.scores.unserved_fraction < 0.001);
 }
 
-/// A scenario with a policy object.
+/// Returns a scenario with a policy object.
 fn with_object(policy: &str) -> String {
     format!(
         "duration: 10m

@@ -74,7 +74,7 @@ fn check(recording: &Value, syncs: &[Sync]) {
     }
 }
 
-/// The first syncs of a recording, as long as a scenario can have their state.
+/// Returns the syncs of a recording before the first sync with a state that a scenario cannot have.
 fn expressed(recording: &Value) -> Vec<Sync> {
     let all = recording["syncs"].as_array().unwrap();
     let spec = &all[0]["object"]["spec"];
@@ -116,7 +116,7 @@ fn expressed(recording: &Value) -> Vec<Sync> {
     syncs
 }
 
-/// The count and the utilization. Returns `None` for a state with a fault or a special case.
+/// Returns the number of replicas and the utilization. Returns `None` for a state with a fault or a special case.
 fn state(world: &BTreeMap<&str, &Value>, now: f64) -> Option<(i64, f64)> {
     let [target] = world.get("targets")?.as_array()?.as_slice() else { return None };
     let pods = world.get("pods")?.as_array()?;
@@ -144,7 +144,7 @@ fn state(world: &BTreeMap<&str, &Value>, now: f64) -> Option<(i64, f64)> {
     Some((replicas, used / requested))
 }
 
-/// Whether a pod runs and is ready, and the decision uses its sample.
+/// Returns whether a pod runs and is ready, and the decision uses its sample.
 fn is_settled(pod: &Value, sample: &Value, now: f64) -> bool {
     let (status, spec) = (&pod["status"], &pod["spec"]);
     let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -159,7 +159,7 @@ fn is_settled(pod: &Value, sample: &Value, now: f64) -> bool {
         && (now > time(&status["startTime"]) + 300.0 || window_start >= time(&ready["lastTransitionTime"]))
 }
 
-/// The sum over containers, in cores. `None` if a container has no value.
+/// Returns the sum over the containers, in cores. Returns `None` if a container has no value.
 fn cpu(containers: &Value, field: &str) -> Option<f64> {
     let amount = |container: &Value| {
         let amounts = if field == "usage" { &container["usage"] } else { &container["resources"][field] };

@@ -224,7 +224,7 @@ load:
     )
 }
 
-/// The desired count `seconds` before a time.
+/// Returns the desired count `seconds` before a time.
 fn before(run: &HpaRun, at: Duration, seconds: u64) -> i32 {
     let Some(from) = at.checked_sub(Duration::from_secs(seconds)) else { return REPLICAS };
     run.samples.iter().rev().find(|sample| sample.at <= from).map_or(REPLICAS, |sample| sample.wanted)
