@@ -37,7 +37,7 @@ use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, HPAS};
 
-/// The options of `why` with `words` as arguments.
+/// Parses `words` as the arguments of `why`.
 pub(crate) fn options(words: &[&str]) -> WhyOptions {
     let words = ["why"].iter().chain(words).map(OsString::from);
     match Invocation::from_args(words) {
@@ -91,13 +91,13 @@ pub(crate) fn only_reads(stage: &Fixture) {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// The codes of the findings of a document.
+/// Returns the codes of the findings of a document.
 pub(crate) fn codes(document: &Value) -> Vec<&str> {
     let findings = document["findings"].as_array().unwrap();
     findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
 }
 
-/// A queue of `items` for 4 workers that take 10 each.
+/// Creates a cluster with a queue of `items`, and with four workers at a target of 10 items each.
 pub(crate) fn queue(items: &str) -> Fixture {
     let stage = Fixture::new();
     stage.target("web", 4);

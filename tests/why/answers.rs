@@ -14,7 +14,8 @@ fn with(stage: Fixture, change: impl FnOnce(&mut Value)) -> Fixture {
     stage
 }
 
-/// A Deployment with a ready pod for each number in `millicores`, which is the usage of the pod. Each pod requests 100.
+/// Creates a Deployment with one ready pod for each number in `millicores`. The number is the usage of the pod. Each
+/// pod requests 100 millicores.
 fn pods(millicores: &[u32]) -> Fixture {
     let stage = Fixture::new();
     stage.target("web", i64::try_from(millicores.len()).unwrap());

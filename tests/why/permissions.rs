@@ -14,7 +14,7 @@ use super::{ask, ask_until, codes, document};
 use crate::support::Fixture;
 use crate::support::objects::{cpu, deployment, external, hpa, pod};
 
-/// A cluster with an HPA on cpu and on an external metric.
+/// Creates a cluster with an HPA on cpu and on an external metric.
 fn both() -> Fixture {
     let stage = Fixture::new();
     stage.target("web", 2);
@@ -27,7 +27,7 @@ fn both() -> Fixture {
     stage
 }
 
-/// The cluster of [`both`] with a rule that forbids the reads of `resource`.
+/// Creates the cluster of [`both`], with a rule that forbids the reads of `resource`.
 fn without(rule: impl FnOnce(FaultRule) -> FaultRule, resource: &str) -> Fixture {
     let stage = both();
     let message = format!("{resource} is forbidden: User \"viewer\" cannot read resource \"{resource}\"");
@@ -133,7 +133,7 @@ fn owned(mut object: Value, kind: &str, name: &str, uid: &str) -> Value {
     object
 }
 
-/// A Deployment with a ReplicaSet and two pods, and a third pod with the same labels and another owner.
+/// Creates a Deployment with a ReplicaSet and two pods. A third pod has the same labels and another owner.
 fn shared_labels(third: &str) -> Fixture {
     let stage = Fixture::new();
     let target = stage.create(deployment("web", 2));

@@ -63,7 +63,7 @@ struct ReceivedRequest {
 }
 
 impl PortForwardProxy {
-    /// A proxy to the rig's controller on `port` of `pod`.
+    /// Creates a proxy to the rig's controller on `port` of `pod`.
     pub(crate) fn new(rig: &Harness, pod: &'static str, port: u16) -> Self {
         let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
         let own = rcgen::generate_simple_self_signed(vec!["controller.test".to_owned()]).unwrap();
@@ -87,22 +87,22 @@ impl PortForwardProxy {
         Self { answer: Some((answer, "foo\n".into())), ..self.clone() }
     }
 
-    /// A proxy to a controller with another record.
+    /// Returns this proxy with another record of the controller.
     pub(crate) fn recording(&self, record: &serde_json::Value) -> Self {
         Self { answer: Some(("200 OK", record.to_string().into())), ..self.clone() }
     }
 
-    /// The number of forwarded ports.
+    /// Returns the number of forwarded ports.
     pub(crate) fn forwards(&self) -> usize {
         self.received.lock().forwards
     }
 
-    /// The request heads that the controller received.
+    /// Returns the request heads that the controller received.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.received.lock().heads.clone()
     }
 
-    /// The client certificates that the controller received.
+    /// Returns the client certificates that the controller received.
     pub(crate) fn certificates(&self) -> Vec<Vec<u8>> {
         self.received.lock().certificates.clone()
     }
@@ -245,14 +245,14 @@ impl PortForwardProxy {
     }
 }
 
-/// The client configuration of a user with `token`.
+/// Returns the client configuration of a user with `token`.
 pub(crate) fn user(token: &str) -> kube::Config {
     let mut config = kube::Config::new("https://embedded".parse().unwrap());
     config.auth_info.token = Some(token.to_owned().into());
     config
 }
 
-/// A rig with non-default flags, whose controller holds the Lease and has a pod.
+/// Creates a rig with non-default flags. Its controller holds the Lease and has a pod.
 pub(crate) fn rig() -> Harness {
     let stage = Fixture::new();
     for (name, replicas) in [("web", 4), ("api", 2)] {
