@@ -94,7 +94,7 @@ impl Drop for Folder {
     }
 }
 
-/// A kubeconfig with one context, `here`, and with `current` as the current context.
+/// Returns a kubeconfig with one context, `here`, and with `current` as the current context.
 fn kubeconfig(server: &str, current: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
@@ -104,7 +104,7 @@ fn kubeconfig(server: &str, current: &str) -> String {
     )
 }
 
-/// A loopback address with a port that was free at the time of the check.
+/// Returns a loopback address with a port that was free at the time of the check.
 fn free_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
