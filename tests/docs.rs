@@ -14,7 +14,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Markdown documents of the repository, relative to its root.
+/// Returns all Markdown documents of the repository, relative to its root.
 fn documents() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().to_owned()];
@@ -35,7 +35,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The code spans of a document that name a path in the repository. Placeholders and patterns are omitted.
+/// Returns the code spans of a document that name a path in the repository. Placeholders and patterns are omitted.
 fn named_paths(text: &str) -> BTreeSet<&str> {
     let spans = text.split('`').skip(1).step_by(2);
     spans
@@ -67,7 +67,7 @@ fn every_path_that_a_document_names_exists() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// The Rust files below a folder, concatenated.
+/// Returns the text of all Rust files below a folder.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).unwrap() {

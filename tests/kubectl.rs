@@ -86,7 +86,7 @@ impl Drop for ServedCluster {
     }
 }
 
-/// The cells of each line. At least two spaces separate two cells.
+/// Returns the cells of each line. At least two spaces separate two cells.
 fn rows(output: &str) -> Vec<Vec<&str>> {
     output
         .lines()

@@ -58,7 +58,7 @@ fn documented_metrics_equal_declared_metrics() {
     assert_eq!(documented, declared, "the order differs");
 }
 
-/// Every file below a folder, recursively.
+/// Returns every file below a folder, recursively.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
