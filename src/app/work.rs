@@ -35,7 +35,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 const HAND_OVER: Duration = Duration::from_millis(1500);
 
 /// Waits for the first sync of the caches, becomes the leader, and syncs until `stop` or until the Lease is lost.
-/// Releases the Lease at the end. `identity` is the check of the user of this process.
+/// Releases the Lease at the end, unless it is lost. `identity` is the check of the user of this process.
 pub(super) async fn work(
     assembly: &Assembly,
     leading: Option<(LeaderElection, Replication)>,

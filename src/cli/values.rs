@@ -118,7 +118,7 @@ pub(super) const LEVEL: Type<u32> =
 /// Comma-separated `pattern=N` pairs.
 pub(super) const MODULE_LEVELS: Type<Vec<String>> =
     list("pattern=N,...", parse_module_levels, |items| items.join(","));
-/// Comma-separated `component:Gate=bool` items. The colon remains if the component is empty or omitted.
+/// Comma-separated `component:Gate=bool` items. Each parsed item contains the colon, even if the component is omitted.
 pub(super) const FEATURE_GATES: Type<Vec<String>> = list(
     "Gate=bool,...",
     |text| {

@@ -124,7 +124,8 @@ fn controller_permissions(config: &Config) -> Vec<Permission> {
     rows
 }
 
-/// Returns the permissions on ScalingPolicies and ClusterScalingPolicies.
+/// Returns the permissions on ScalingPolicies and, without `--watch-namespaces`, on ClusterScalingPolicies. Returns an
+/// empty list if the controller does not watch policies.
 fn policy_permissions(config: &Config) -> Vec<Permission> {
     let controller = &config.controller;
     if !controller.watch_scaling_policies {
@@ -190,8 +191,8 @@ fn target_permissions(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// Returns the permissions for watches of targets, which only save requests. [`check`] does not verify them. The watch
-/// of the first target logs a missing permission.
+/// Returns the permissions to watch targets and to read the CustomResourceDefinitions of targets. These permissions
+/// only save requests, so [`check`] does not verify them. A failed watch logs the missing permission.
 pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
     if config.controller.scale_source == ScaleSource::Get {
         return Vec::new();

@@ -283,8 +283,8 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-/// Counts the unread responses of a connection, to enforce [`READ_LIMIT`]. An unread response takes memory, and a large
-/// unread response blocks other large responses. Clones share one state.
+/// The tracker of the unread responses of a connection, which enforces [`READ_LIMIT`]. An unread response takes memory,
+/// and a large unread response blocks other large responses. Clones share one state.
 #[derive(Debug, Clone, Default)]
 struct Sending(Arc<Inner>);
 

@@ -171,7 +171,7 @@ fn free_ports<const N: usize>() -> Outcome<[u16; N]> {
 }
 
 /// Returns a Deployment with an HPA whose metric does not exist. For the namespace of the demo, also returns an HPA
-/// that needs more than its maximum. For any other namespace, also returns the namespace.
+/// that needs more than its maximum. For any other namespace, also returns the Namespace object.
 fn more_objects(namespace: &str) -> Vec<Value> {
     let hpa = |name: &str, metric: Value| {
         json!({

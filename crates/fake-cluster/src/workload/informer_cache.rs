@@ -90,7 +90,8 @@ impl InformerCache {
         }
     }
 
-    /// Returns the next owner to reconcile, by kind (Deployments first) and by age (the oldest first).
+    /// Removes the next owner from the queue and returns it. Deployments come first, and among owners of one kind the
+    /// oldest comes first.
     pub(super) fn next_owner(&mut self) -> Option<Id> {
         self.changed_owners.pop_first().map(|(_, id)| id)
     }
@@ -101,7 +102,7 @@ impl InformerCache {
         pod.lifecycle.is_none() && (pod.phase == PodPhase::Pending || (restarts && !pod.is_ready()))
     }
 
-    /// Returns the next pod to reconcile, the oldest first.
+    /// Removes the oldest pod from the queue and returns it.
     pub(super) fn next_pod(&mut self) -> Option<Id> {
         self.changed_pods.pop_first()
     }

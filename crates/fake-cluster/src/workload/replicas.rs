@@ -137,7 +137,7 @@ fn actions(cache: &InformerCache, owner: &Owner) -> Vec<Action> {
                     return actions;
                 }
             }
-            // The name of a terminating pod is not free yet.
+            // With ordered management, all later pods wait for a pod that is not ready or is terminating.
             Some((.., pod)) if in_order && !is_healthy(pod) => return actions,
             Some(_) => {}
         }

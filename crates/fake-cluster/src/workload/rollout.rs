@@ -98,8 +98,9 @@ pub(super) fn step(desired: &DesiredRollout, new: Option<Set>, old: &[Set]) -> S
     }
 }
 
-/// Scales to the new replicas of the Deployment. During a rollout, all active ReplicaSets are resized in proportion to
-/// their sizes.
+/// Scales to the new replicas of the Deployment. During a rolling update, all active ReplicaSets are resized in
+/// proportion to their sizes. If the ReplicaSet of the current template is complete, the other ReplicaSets are emptied
+/// instead.
 fn scaled(desired: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) -> Step {
     let active = new.iter().chain(old).filter(|set| set.size > 0).count();
     let old_active = old.iter().position(|set| set.size > 0);
