@@ -1,5 +1,5 @@
-//! `concertina simulate`: scenario files and their errors, scenarios from a cluster, repeatable runs, the claims of the
-//! examples, and the recordings of kube-controller-manager that a scenario can express.
+//! Tests of `concertina simulate`: scenario files and their errors, scenarios from a cluster, and repeatable runs. Also
+//! checks the claims of the examples, and recordings of kube-controller-manager that a scenario can express.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,6 @@ fn options(path: &Path) -> SimulateOptions {
     SimulateOptions { source: SimulateSource::File(path.to_owned()), ..SimulateOptions::default() }
 }
 
-/// Runs a scenario.
 fn run_scenario(name: &str, text: &str) -> Comparison {
     simulate(&options(&file(name, text)), PROCESS).unwrap_or_else(|error| panic!("{error}"))
 }

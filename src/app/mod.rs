@@ -2,7 +2,8 @@
 //!
 //! At the start, the process serves all ports, fills the caches from the watches, and then becomes a candidate for the
 //! Lease. A standby replica keeps the same caches as the leader. At the shutdown, the process turns unready, starts no
-//! new syncs, finishes syncs in flight, flushes events and the checkpoint, releases the Lease, and stops serving last.
+//! new syncs and finishes syncs in flight. Then the process flushes events and the checkpoint, releases the Lease, and
+//! stops serving last.
 
 mod checks;
 mod guard;

@@ -184,7 +184,8 @@ impl Signed {
         }
     }
 
-    /// Reads the Secret, adds an authority if one is due, and generates a certificate if one is due.
+    /// Reads the Secret. Adds an authority if its creation is due, and generates a serving certificate if the current
+    /// certificate is missing or must be replaced.
     async fn refresh(&self) -> Result<(), CertificateError> {
         let name = || format!("{}/{}", self.namespace, self.secret);
         let of_api = |error| CertificateError::Api(name(), error);

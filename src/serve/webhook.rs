@@ -1,9 +1,9 @@
 //! Serves the webhook that refuses writes of the built-in controller, on a separate HTTPS port.
 //!
 //! The API server verifies the certificate of the webhook, and sends no credentials by default. The webhook therefore
-//! serves every client and limits the resources of a client: connections, handshakes per second, the time of a
-//! handshake, and the size and time of headers and bodies. A request above a limit fails, and the API server then
-//! allows the write. The webhook and the API server count every request without a timely response.
+//! serves every client and limits the resources of a client. The limits apply to connections, handshakes per second,
+//! the time of a handshake, and the size and time of headers and bodies. A request above a limit fails, and the API
+//! server then allows the write. The webhook and the API server count every request without a timely response.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// Binds the port. Must be called within a tokio runtime, which may differ from the one that serves.
+    /// Binds the port. Must be called within a tokio runtime, which may differ from the runtime that serves.
     ///
     /// # Errors
     /// Returns [`ServeError`] if the port is unavailable or the TLS options contradict each other.

@@ -1,5 +1,5 @@
-//! The page of the controller, and all pages under faults: missing permissions and metrics APIs, a cluster without
-//! HPAs, an earlier API server, wrong clocks, and a page without its server.
+//! The page of the controller, and all pages under faults. The faults are missing permissions and metrics APIs, a
+//! cluster without HPAs, an earlier API server, wrong clocks, and a page without its server.
 
 use clock::{Clock as _, SystemClock};
 use fake_cluster::{Cluster, FaultAction, FaultRule, Status};

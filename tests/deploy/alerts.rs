@@ -245,7 +245,7 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     (
         "ConcertinaHpaAtMaximum",
         &[("concertina_hpa_at_maximum", HPA, "1x400")],
-        // One series has ended, and one is younger than the `for` time of the alert.
+        // The first series has ended. The second series is younger than the `for` time of the alert.
         &[
             ("concertina_hpa_at_maximum", HPA, "1x380"),
             ("concertina_hpa_at_maximum", r#"hpa_name="api""#, "_x390 1x10"),

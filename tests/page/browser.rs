@@ -107,7 +107,6 @@ impl Browser {
         }
     }
 
-    /// Resizes the page.
     pub(crate) async fn resize(&mut self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;

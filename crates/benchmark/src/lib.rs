@@ -1,9 +1,9 @@
 //! Cost and punctuality of an HPA controller, measured per process: `cargo bench --bench scale -- --help`.
 //!
 //! A run starts a controller in its own process against an API server in another process. After a warm-up of two
-//! periods, it measures ten periods. The figures are the lateness of syncs and the share of syncs on time, requests and
-//! bytes per sync, CPU time and memory of both processes, and reaction times to changes. The server makes most
-//! observations, so any HPA controller can be measured.
+//! periods, it measures ten periods. The figures are the lateness of syncs, the share of syncs on time, and reaction
+//! times to changes. Further figures are requests and bytes per sync, and CPU time and memory of both processes. The
+//! server makes most observations, so any HPA controller can be measured.
 //!
 //! - `simulated --workload W1`: the embedded API server over TCP and TLS on one machine.
 //! - `real`: etcd and kube-apiserver, with several controllers one after the other. `--search` finds the maximum number

@@ -118,7 +118,6 @@ fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Cell> {
     }
 }
 
-/// Returns the cells of one HPA.
 fn hpa_cells(hpa: &Value, name: Cell, age: Cell) -> Vec<Cell> {
     let target = |key: &str| text(hpa, &["spec", "scaleTargetRef", key]);
     let min = int(hpa, &["spec", "minReplicas"]).map_or_else(|| "<unset>".to_owned(), |min| min.to_string());
@@ -238,7 +237,6 @@ fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// Returns the cells of one pod.
 fn pod_cells(pod: &Value, now: Timestamp, name: Cell, age: Cell) -> Vec<Cell> {
     let statuses = list(pod, &["status", "containerStatuses"]);
     let inits = list(pod, &["spec", "initContainers"]);

@@ -95,7 +95,7 @@ const REREAD: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct Certificates {
     provider: Arc<CryptoProvider>,
-    /// The configured pairs of files. The default pair is the last one.
+    /// The configured pairs of files. The default pair is the last pair.
     sources: Vec<Source>,
     /// The generated certificate, which is the default if no default pair is configured.
     own: Option<Arc<CertifiedKey>>,
@@ -263,7 +263,7 @@ impl Certificates {
                 Some(names) => {
                     let inside = if names.is_empty() { names_in(&read.key) } else { Vec::new() };
                     for name in names.iter().cloned().chain(inside) {
-                        // If several certificates have a name, the first one is used.
+                        // If several certificates have a name, the first certificate is used.
                         shown.by_name.entry(name).or_insert_with(|| Arc::clone(&read.key));
                     }
                 }

@@ -87,8 +87,8 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
     })
 }
 
-/// The arguments of the process that floods a port: the attack as JSON, the address of the port, the duration in
-/// seconds, and the folder of the certificates.
+/// The arguments of the process that floods a port. Their values are the attack as JSON, the address of the port, the
+/// duration in seconds, and the folder of the certificates.
 pub(crate) const FLOOD_ARGUMENTS: [&str; 4] = ["way", "address", "seconds", "folder"];
 
 /// Floods a port. The words are the values of [`FLOOD_ARGUMENTS`].

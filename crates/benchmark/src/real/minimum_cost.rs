@@ -1,7 +1,7 @@
 //! The minimum cost of a status write: CPU time of the API server and etcd without other load.
 //!
 //! A loader writes statuses like those of a controller, evenly at a given rate or sixteen at a time. Each status
-//! differs slightly from the previous one. The CPU time of the idle server is subtracted. As with a controller, one
+//! differs slightly from the previous status. The CPU time of the idle server is subtracted. As with a controller, one
 //! watch of all HPAs is open.
 
 use std::fmt::Write as _;

@@ -48,8 +48,8 @@ pub enum Shape {
         /// The time between two peaks.
         period: Duration,
     },
-    /// A working day that repeats and starts at midnight of a Monday: a quiet night, a rise in the morning, a dip at
-    /// noon, a second peak in the afternoon, a slow evening.
+    /// A working day that repeats and starts at midnight of a Monday. After a quiet night, the value rises to a peak in
+    /// the morning. It dips at noon, reaches a second peak in the afternoon, and falls slowly in the evening.
     BusinessDay {
         /// The value at night.
         night: f64,

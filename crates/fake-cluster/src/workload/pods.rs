@@ -210,7 +210,6 @@ fn fnv(bytes: &[u8]) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// The number of nodes.
 const NODES: u32 = 3;
 
 /// Returns the node of the n-th placed pod.
@@ -218,7 +217,6 @@ pub(super) fn node(index: u32) -> String {
     format!("node-{}", index % NODES + 1)
 }
 
-/// Returns the address of a node.
 pub(super) fn host_address(node: &str) -> String {
     let number: u32 = node.strip_prefix("node-").and_then(|number| number.parse().ok()).unwrap_or(0);
     format!("172.18.{}.{}", number / 250 % 250, number % 250 + 1)
