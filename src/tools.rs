@@ -251,7 +251,7 @@ mod tests {
         });
     }
 
-    /// Returns the page with another text between the markers of a generated table.
+    /// Returns the page with `table` between the markers of the generated table `name`.
     fn replaced(page: &str, name: &str, table: &str) -> String {
         let (start, end) =
             (format!("<!-- flags of {name}: generated -->\n"), format!("<!-- end of {name} -->\n"));

@@ -147,7 +147,7 @@ const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The interval between warnings that the caches are not synced.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// Waits for the first sync of the caches. Logs once a minute the error that delays the sync.
+/// Waits for the first sync of the caches. Once a minute, logs the error that delays the sync.
 ///
 /// # Errors
 /// Returns [`AppError::Certificate`] if a certificate is rejected, because each retry would fail, too.

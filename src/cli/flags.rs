@@ -215,7 +215,7 @@ impl FlagSet {
     /// Parses the arguments of a command from [`FlagSet::add_to`].
     ///
     /// # Errors
-    /// Returns the first unknown flag, the first flag with a value of another type, or the positional arguments.
+    /// Returns the first unknown flag, the first flag with a value of the wrong type, or the positional arguments.
     pub fn parse(
         &self,
         command: Command,

@@ -49,7 +49,7 @@ fn small_record() -> HpaRecord {
     HpaRecord::from(cluster::decode::hpa(object.to_string().as_bytes()).unwrap())
 }
 
-/// A decision that rescaled the target, `minutes` before a fixed time.
+/// Returns a decision that rescaled the target, `minutes` before a fixed time.
 fn decision(minutes: i64, from: i32, to: i32) -> DecisionEntry {
     let at = Timestamp::from_second(1_900_000_000).unwrap() - SignedDuration::from_mins(minutes);
     DecisionEntry {

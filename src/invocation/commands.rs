@@ -117,7 +117,7 @@ fn role_name(text: &str) -> Result<String, &'static str> {
     valid.ok_or("must consist of lower-case letters, digits, - and .")
 }
 
-/// Returns whether a name consists of the characters of an RFC 1123 subdomain. Such a name needs no quotes in a
+/// Returns whether a name has the characters and the length of an RFC 1123 subdomain. Such a name needs no quotes in a
 /// manifest.
 fn is_name(name: &str) -> bool {
     let allowed =

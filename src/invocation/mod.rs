@@ -132,7 +132,7 @@ pub enum Start {
     Explicit,
     /// No command, as in a container with the flags of kube-controller-manager.
     Bare,
-    /// No command, typed by a user. The controller runs only if the flags contain the address of a cluster.
+    /// No command, typed by a user. The controller runs only if `--kubeconfig` or `--master` is set.
     BareOnTerminal,
 }
 

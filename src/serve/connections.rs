@@ -103,7 +103,7 @@ pub(super) async fn accept<F>(
                 let connection = open.add(abort.child_token());
                 let activity = Arc::clone(&connection.activity);
                 let served = serve(Watched { stream, activity: Arc::clone(&activity) });
-                // A separate task, so that a panic closes only this connection.
+                // Each connection has a separate task, so that a panic closes only this connection.
                 tasks.spawn(async move {
                     tokio::select! {
                         biased;

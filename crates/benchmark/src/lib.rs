@@ -188,7 +188,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
 
-    /// An HPA with status writes at `seconds`.
+    /// Returns an HPA with status writes at `seconds`.
     fn hpa(seconds: &[i64]) -> HpaObservations {
         HpaObservations {
             statuses: seconds.iter().map(|second| second * SECOND).collect(),
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// The report of one measured minute from second 100, with a sync period of 15 s.
+    /// Returns the report of one measured minute from second 100, with a sync period of 15 s.
     fn report(hpas: &[HpaObservations], change: impl FnOnce(&mut Observations)) -> Report {
         let names = (0..).map(|number| format!("shop/web-{number}"));
         let hpas: BTreeMap<_, _> = names.zip(hpas.iter().cloned()).collect();

@@ -56,7 +56,7 @@ pub(crate) struct PerSync {
     pub(crate) requests: f64,
     /// Requests with a response other than 2xx.
     pub(crate) failed: f64,
-    /// Bytes of request and response bodies.
+    /// Bytes of request bodies. `sent` has the bytes of response bodies.
     pub(crate) received: f64,
     pub(crate) sent: f64,
 }
@@ -210,9 +210,9 @@ impl Run<'_> {
 }
 
 /// Returns the lateness in seconds of each sync that was due in the measured time. A sync is due one period after the
-/// previous sync, and the first sync is due at the start of the measured time. A delay by the server is subtracted. The
-/// lateness of a missing sync ends at the end of the measured time. A sync that is due in the last second is omitted,
-/// because it may be on time after the end.
+/// previous sync. Without an earlier sync, the first sync is due at the start of the measured time. A delay by the
+/// server is subtracted. The lateness of a missing sync ends at the end of the measured time. A sync that is due in the
+/// last second is omitted, because it may be on time after the end.
 fn lateness(seen: &HpaObservations, period: f64, start: Micros, end: Micros) -> Vec<f64> {
     let mut late = Vec::new();
     let held_up = seconds(seen.held_up);

@@ -40,7 +40,8 @@ fn default_rules<'a>(behavior: &'a mut Map<String, Value>, direction: &str) -> &
     rules
 }
 
-/// The group and version of the older API, which has only a cpu target. `kubectl autoscale` uses it.
+/// The group and version of the older API, which has only a cpu target. Earlier versions of `kubectl autoscale` use
+/// this API.
 pub(crate) const V1: (&str, &str) = ("autoscaling", "v1");
 
 /// The annotations with the fields that v1 lacks. They have Kubernetes' names, but values encoded as in v2.

@@ -32,7 +32,8 @@ pub(crate) struct ListPage {
     pub(crate) remaining: Option<usize>,
 }
 
-/// Lists a collection in its current state, or in its state at the version of the first page or of an exact request.
+/// Lists a collection in its current state. A later page lists the state of the first page. A request with an exact
+/// version lists the state at that version.
 pub(crate) fn list(
     state: &State,
     ty: &'static ResourceType,

@@ -140,7 +140,7 @@ pub(crate) fn keep_system_fields(object: &mut Value, old: &Value) {
     }
 }
 
-/// Takes the metadata out of an object, without the system fields.
+/// Removes the metadata from an object, and returns the metadata without the system fields.
 pub(crate) fn taken_metadata(object: &mut Value) -> Value {
     let metadata = object::section(object, "metadata");
     metadata.remove("selfLink");

@@ -39,7 +39,7 @@ pub(crate) struct ResourceType {
     pub(crate) scale: Option<ScaleSelector>,
     /// The `apiVersion` of Scales of this type.
     pub(crate) scale_version: &'static str,
-    /// Whether `metadata.generation` counts the changes of the spec.
+    /// Whether objects of this type have `metadata.generation`.
     pub(crate) generation: bool,
     /// Whether a CustomResourceDefinition defines the type, so that it has no defaults and no strategic merge patch.
     pub(crate) custom: bool,

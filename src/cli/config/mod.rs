@@ -38,7 +38,8 @@ pub struct Config {
     /// `--use-service-account-credentials`: whether the controller acts as a ServiceAccount. It requests the tokens
     /// with the configured credentials.
     pub service_account_credentials: bool,
-    /// `--scale-targets`: the resources that the role permits to scale. The controller itself accepts every target.
+    /// `--scale-targets`: the resources that the printed role allows the controller to scale. The controller itself
+    /// accepts every target.
     pub scale_targets: ScaleTargets,
     /// The HTTPS server and its access control.
     pub serving: Serving,
@@ -206,7 +207,7 @@ impl HandoverGuard {
     }
 }
 
-/// `--scale-targets`: the resources that the role permits to scale.
+/// `--scale-targets`: the resources that the printed role allows the controller to scale.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ScaleTargets {
     /// Every resource with a `scale` subresource, as in the role of the built-in controller.

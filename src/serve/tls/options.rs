@@ -8,7 +8,7 @@ use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 /// The offered TLS versions, cipher suites and groups. An empty list means everything that rustls supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsOptions {
-    /// Whether only TLS 1.3 is offered, with `--tls-min-version=VersionTLS13`.
+    /// Whether only TLS 1.3 is offered, as `--tls-min-version=VersionTLS13` requires.
     pub only_tls13: bool,
     /// The suites of `--tls-cipher-suites` that rustls supports. Not empty if the flag names a suite.
     pub suites: Vec<CipherSuite>,

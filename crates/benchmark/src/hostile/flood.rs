@@ -42,7 +42,7 @@ const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 struct Counters {
     /// The number of the next action.
     turns: AtomicU64,
-    /// Started actions.
+    /// The number of started actions.
     begun: AtomicU64,
     answered: AtomicU64,
 }

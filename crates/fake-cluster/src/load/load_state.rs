@@ -249,7 +249,7 @@ fn reading(
         Measure::Demand | Measure::Served => mean(rate?.per_second),
         Measure::Saturation => mean(rate?.per_second / capacity),
         Measure::Waiting => instant(waiting),
-        // Capped, because the waiting time is infinite without capacity.
+        // The waiting time is capped, because it is infinite without capacity.
         Measure::WaitingTime if waiting > 0.0 => instant((waiting / capacity).min(LONGEST_WAIT)),
         Measure::WaitingTime => instant(0.0),
     }

@@ -1,7 +1,7 @@
 //! The deployment controller: one ReplicaSet for each pod template of a Deployment.
 //!
-//! [`step`] computes the sizes of the ReplicaSets from plain numbers. Each result is one step. The next step follows
-//! when the pods match the previous step. Counts are signed, because the rules subtract.
+//! [`step`] computes the sizes of the ReplicaSets from plain numbers. Each call returns one step, which the pods then
+//! follow. Counts are signed, because the rules subtract.
 
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ fn share_of(desired: &DesiredRollout, set: &Set, total: i64) -> i64 {
         return -set.size;
     }
     let max_before = set.sized_for.map_or(total, |(_, max_pods)| max_pods).max(1);
-    // Rounds half up. No operand is negative.
+    // The division rounds half up. No operand is negative.
     (2 * set.size * desired.max_pods() + max_before) / (2 * max_before) - set.size
 }
 
