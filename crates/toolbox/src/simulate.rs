@@ -1,8 +1,8 @@
 //! `concertina simulate`: runs HPAs with the whole controller against a model of their workload, in virtual time.
 //!
 //! `scenario` reads a scenario, `variants` derives its variants, and `runner` runs them. `observe` records the
-//! controller's decisions, and `run` computes the scores that compare variants. The result is a
-//! [`run::Comparison`], the input of charts, pages and tables.
+//! controller's decisions, and `run` computes the scores that compare variants. The result is a [`run::Comparison`],
+//! the input of charts, pages, tables and exports.
 
 pub mod chart;
 pub mod export;
@@ -45,10 +45,10 @@ pub(crate) use self::scenario::{document, suggestion};
 use self::variants::MOST_VARIANTS;
 pub use self::variants::{Setting, Sweep};
 
-/// The source name of values that do not come from a file.
+/// The source, in error messages, of the scenario values that `--hpa` and `--load` define.
 const COMMAND_LINE: &str = "the command line";
 
-/// The reason why a simulation failed. The exit code is 1.
+/// The reason why `simulate` failed. The exit code is 1.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A file cannot be read.
@@ -65,12 +65,12 @@ pub enum SimulateError {
     /// The cluster's objects cannot be read or turned into a scenario.
     #[error(transparent)]
     Cluster(#[from] FromClusterError),
-    /// `--sweep` and the sources of the scenario select too many variants.
+    /// The options and the scenario's metric sources define more variants than the maximum.
     #[error(
         "--sweep and the sources of the scenario define {0} variants, more than the maximum of {MOST_VARIANTS}; remove values, sweeps or sources"
     )]
     TooMany(usize),
-    /// The run could not start, or the embedded cluster refused the run.
+    /// The run could not start, or the embedded cluster refused an object.
     #[error(transparent)]
     Run(#[from] RunError),
     /// A result file cannot be written.
@@ -81,18 +81,19 @@ pub enum SimulateError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Standard output cannot be written.
+    /// Writing to standard output failed.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// Runs the scenarios that the options select, and shows the results.
+/// Runs the scenarios that the options select, and shows the results. With `--schema` or `--print-scenario`, prints the
+/// schema or the scenario instead.
 ///
-/// If the reader closes standard output early, the command stops without an error.
+/// A broken pipe at standard output is not an error.
 ///
 /// # Errors
 ///
-/// Returns a [`SimulateError`] if an input is invalid, a run fails or a result cannot be written.
+/// Returns a [`SimulateError`] if an input is unreadable or invalid, a run fails, or a result cannot be written.
 pub fn run(options: &SimulateOptions, process: Process) -> Result<(), SimulateError> {
     match run_to_end(options, process) {
         Err(SimulateError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -116,16 +117,17 @@ fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), Simulat
     show(&comparison, options)
 }
 
-/// Runs the scenarios that the options select.
+/// Runs the scenarios that the options select, and returns the results.
 ///
 /// # Errors
 ///
-/// Returns a [`SimulateError`] if an input is invalid or a run fails.
+/// Returns a [`SimulateError`] if an input is unreadable or invalid, or if a run fails.
 pub fn simulate(options: &SimulateOptions, process: Process) -> Result<Comparison, SimulateError> {
     compare(&document_of(&options.source)?, options, process)
 }
 
-/// Reads the document of a scenario from a file, from manifests and their loads, or from a cluster.
+/// Reads the document of a scenario from a file, from manifests and their loads, or from a cluster. For `--schema`, the
+/// document is empty.
 fn document_of(source: &SimulateSource) -> Result<Node, SimulateError> {
     match source {
         SimulateSource::Schema => Ok(Node::from_json(&COMMAND_LINE.into(), &json!({}))),
@@ -155,7 +157,7 @@ fn from_manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
         loads.extend(found.hpas.iter().map(|manifest| scenario::load_of(manifest, load)));
         hpas.extend(found.hpas.iter().cloned());
         files.push(found);
-        // An invalid CSV file is ignored here, because the error is reported with its location when the load is read.
+        // An invalid CSV file is ignored here. The error is reported when the scenario reads the load.
         let length = Points::from_csv(&read(load)?, Interpolation::Linear).map(|points| points.length()).ok();
         longest = longest.max(length);
     }
@@ -172,7 +174,7 @@ fn from_manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
     Ok(document)
 }
 
-/// Runs the scenario of a document in all variants that the options select.
+/// Runs all variants of a document, and the scenarios of `--compare`.
 fn compare(
     document: &Node,
     options: &SimulateOptions,
@@ -202,11 +204,11 @@ fn compare(
 
 /// Returns the scenarios to run.
 ///
-/// - Without `--sweep`, the first scenario is the unchanged one. `--set` adds one variant with all settings.
+/// - Without `--sweep`, the first scenario is unchanged. `--set` adds one variant with all settings.
 /// - With `--sweep`, each combination of values is a variant, to which all settings of `--set` apply.
 /// - The scenarios of `--compare` come last.
-/// - Without these flags, a scenario with scaling policies and one source of metrics runs with and without its
-///   policies.
+/// - Without `--set`, `--sweep` and `--compare`, a scenario with scaling policies runs with and without its policies.
+///   This variation requires that the scenario has at most one source of metrics.
 /// - With several sources of metrics, each variant runs once per source.
 fn variants(
     document: &Node,
@@ -286,9 +288,9 @@ fn variants(
 struct ProgressLine {
     is_shown: bool,
     runs: u64,
-    /// The sum over all runs, in hundredths of a percent of one run.
+    /// The sum of the progress of all runs, in hundredths of a percent of one run.
     done: AtomicU64,
-    /// The percentage on the terminal.
+    /// The last printed percentage.
     shown: AtomicU64,
 }
 
@@ -312,7 +314,7 @@ impl ProgressLine {
     }
 }
 
-/// The progress of one run.
+/// The contribution of one run to the progress line.
 #[derive(Debug)]
 struct RunProgress<'a> {
     line: &'a ProgressLine,
@@ -368,7 +370,7 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
     Ok(write!(out, "{}", chart::render(comparison, &ChartStyle::stdout(options.ascii)))?)
 }
 
-/// Prints one line for each recorded decision.
+/// Prints a heading for each HPA, followed by one line for each recorded decision.
 fn decisions(run: &Run, out: &mut impl Write) -> io::Result<()> {
     for hpa in &run.hpas {
         let variant = if run.variant.is_empty() { String::new() } else { format!(", {}", run.variant) };

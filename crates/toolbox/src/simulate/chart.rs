@@ -1,4 +1,4 @@
-//! The charts for a terminal: replicas and metrics over the time of day, events, and the scores.
+//! The charts for a terminal: replicas and metrics over time, events, rescales, and the scores.
 
 mod curves;
 
@@ -16,11 +16,11 @@ use crate::words::{self, counted};
 const WIDTH: usize = 80;
 /// The minimum width of the layout. On a narrower terminal, the lines are cut.
 const LEAST_WIDTH: usize = 40;
-/// The maximum number of HPAs with charts. The HTML page shows more charts.
+/// The maximum number of HPAs with charts. The HTML page has more charts.
 const CHARTS: usize = 3;
 /// The maximum length of a list of rescales or warnings.
 const LISTED: usize = 12;
-/// The width of the labels and the axis before the plot.
+/// The width of the labels and the axis on the left of the plot, in columns.
 const GUTTER: usize = 8;
 
 /// The width, character set and colours of a chart.
@@ -41,12 +41,13 @@ impl Default for ChartStyle {
 }
 
 impl ChartStyle {
-    /// Returns the style for standard output: the width of the terminal, colours on a capable terminal unless
-    /// `NO_COLOR` is set, and only ASCII if `ascii` is set or the locale is not UTF-8.
+    /// Returns the style for standard output. The width is that of the terminal. Colours require a terminal, no
+    /// `NO_COLOR`, and no `TERM=dumb`. The output is limited to ASCII if `ascii` is set, or if the locale is not UTF-8.
+    /// On Windows, the locale has no effect.
     pub fn stdout(ascii: bool) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_terminal = std::io::stdout().is_terminal();
-        // As in POSIX, the first variable that is set determines the locale.
+        // As in POSIX, the first variable with a value determines the locale.
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
         let is_utf8 = cfg!(windows)
             || locale.is_some_and(|locale| {
@@ -65,8 +66,8 @@ impl ChartStyle {
     }
 }
 
-/// Draws the runs as lines for a terminal. Only the table of scores may be wider than the style allows. If there are
-/// several variants, only the first one shows its metrics.
+/// Draws the runs as lines for a terminal. Only the table of scores may be wider than the style allows. Of several
+/// variants, only the first has panels of metrics.
 pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut rows = Vec::new();
     let groups = table::variants(comparison);
@@ -116,8 +117,8 @@ fn title(run: &Run) -> [Row; 2] {
     [Row::default().with(Paint::Strong, &run.title), Row::default().with(Paint::Quiet, &facts)]
 }
 
-/// A heading and the largest rescales, oldest first. If variants are compared, only the absence of rescales is
-/// reported.
+/// Returns a heading and the largest rescales, oldest first. If variants are compared, returns nothing, except for the
+/// heading `no rescales`.
 fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     let rescales = hpa.decisions.iter().filter_map(|point| Some((point, point.rescale()?)));
     let mut changed: Vec<_> = rescales.collect();
@@ -143,7 +144,7 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     [Row::default().with(Paint::Strong, &heading)].into_iter().chain(lines).collect()
 }
 
-/// A heading and the warnings, grouped by reason. Empty without warnings.
+/// Returns a heading and the warnings, grouped by reason. The list is empty without warnings.
 fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
     let mut reasons: Vec<(&EventMark, &EventMark, u64)> = Vec::new();
     for event in hpa.events.iter().filter(|event| event.warning) {
@@ -168,7 +169,7 @@ fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
     rows
 }
 
-/// The time axis below the panels, with its labels.
+/// Returns the time axis below the panels, and the row of its labels.
 fn time_axis(time: &TimeAxis, columns: usize) -> [Row; 2] {
     let mut axis = vec!['─'; columns];
     let mut labels = vec![' '; columns + GUTTER];

@@ -7,14 +7,15 @@ use serde::Serialize;
 
 use super::run::{Comparison, HpaRun, MetricSeries, Run};
 
-/// The columns of every CSV export, in order. They are followed by one column per metric. Its name consists of
+/// The columns of every CSV export, in order. One column per metric follows. The name of such a column consists of
 /// `metric:`, the metric's short name, and the unit in parentheses, if any.
 ///
 /// - `variant`, `namespace`, `hpa`: the HPA and the variant of the sample.
 /// - `time`, `seconds`: the time in RFC 3339 (UTC), and the seconds since the start.
-/// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, existing pods, ready pods, and the bounds.
-/// - `demand`, `capacity`, `queued`: the incoming work, the capacity of the ready pods and the queue length, in the
-///   unit of the load.
+/// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, existing pods that are not terminating, ready pods,
+///   and the bounds.
+/// - `demand`, `capacity`, `queued`: the incoming work and the capacity of the ready pods, in the unit of the load, and
+///   the number of queued items.
 /// - `proposal`, `stabilized`, `rate_allows`: the counts of the last decision. Empty before the first decision, or if
 ///   the decision skipped the step.
 /// - `decision`: the sentence of the last recorded decision since the previous row. Empty without such a decision.
@@ -117,7 +118,7 @@ fn field(text: &str) -> String {
 /// The version of the JSON format. The version increases when a field is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// The JSON document of a comparison.
+/// The JSON or YAML document of a comparison.
 #[derive(Serialize)]
 struct Document<'a> {
     version: u32,
@@ -132,9 +133,9 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Formats all values of a comparison as one line of JSON, an object with `version`, `runs` and `notes`. Each run has
-/// its HPAs with their samples, metrics, decisions, events and scores. Times are seconds since the start of the run, or
-/// timestamps in RFC 3339.
+/// Formats all values of a comparison as one line of JSON, an object with `version`, `runs` and `notes`. Each run
+/// contains its HPAs with their samples, metrics, decisions, events and scores. Times are seconds since the start of
+/// the run, or timestamps in RFC 3339.
 pub fn json(comparison: &Comparison) -> String {
     // The document always serializes.
     let mut text = serde_json::to_string(&Document::new(comparison)).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Builds a scenario from the state of an HPA and its target in a cluster, with read-only requests.
 //!
 //! The load is constant: the current usage of the pods, and the values of custom and external metrics in the HPA's
-//! status. Startup times come from the conditions of the pods. The scaling policies that apply to the HPA are part of
-//! the scenario. With policies, the scenario starts at the current time, because schedules depend on the time.
+//! status. Startup times come from the status of the pods. The scaling policies that apply to the HPA are part of the
+//! scenario. With policies, the scenario starts at the current time, because schedules depend on the time.
 //! `--print-scenario` prints the scenario as a file to edit.
 
 pub(super) mod measure;
@@ -28,7 +28,7 @@ use cluster::mapper::{MapError, Mapper};
 use cluster::scale::Scales;
 use cluster::watch::{Collection, Watched, each};
 
-/// The maximum size of a response, in bytes. The largest response is the list of the pods of a workload.
+/// The maximum size of a list of pods or PodMetrics, in bytes.
 const LIMIT: usize = 64 << 20;
 
 /// The reason why a scenario could not be built from a cluster.
@@ -49,7 +49,7 @@ pub enum FromClusterError {
     /// An object cannot be read.
     #[error("{what} cannot be read: {source}")]
     Read {
-        /// The object.
+        /// The object in words, such as `the HPA shop/web`.
         what: String,
         /// The cause.
         source: ApiError,
@@ -62,7 +62,7 @@ pub enum FromClusterError {
     NoScale(String),
 }
 
-/// Builds a scenario from the cluster that the options select.
+/// Builds a scenario from the HPA `name` in the cluster that the options select.
 pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClusterError> {
     let cluster = load_for_user(options)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -22,15 +22,15 @@ use controller::store::Key;
 
 /// The maximum number of pods that a recorded explanation lists for each group other than `Ready`.
 const LISTED_PODS: usize = 5;
-/// The maximum number of decisions for all HPAs together. Beyond this number, only decisions that require a scale write
-/// are recorded.
+/// The maximum number of decisions for all HPAs together. Each HPA has an equal share. Beyond its share, only decisions
+/// that require a scale write are recorded.
 const KEPT_DECISIONS: usize = 40_000;
 
-/// Records the decisions about all HPAs of one run.
+/// An observer that records the decisions about all HPAs of one run.
 #[derive(Debug)]
 pub(super) struct Recorder {
     start: Timestamp,
-    /// The maximum number of decisions of one HPA.
+    /// The share of one HPA in [`KEPT_DECISIONS`].
     keep: usize,
     tracks: Mutex<BTreeMap<Key, Track>>,
 }
@@ -40,14 +40,14 @@ pub(super) struct Recorder {
 pub(super) struct Track {
     /// The numbers of the last decision, which the next sample contains.
     pub(super) latest: Latest,
-    /// The metrics of the spec, in order. `values` is empty.
+    /// The metrics of the spec, in order. Their `values` are empty.
     pub(super) metrics: Vec<MetricSeries>,
     pub(super) policies: PolicySpans,
     pub(super) decisions: Vec<DecisionPoint>,
     pub(super) events: Vec<EventMark>,
     /// Each write of the replica count: time, previous count, new count.
     pub(super) rescales: Vec<(Duration, i32, i32)>,
-    /// The number of decisions without effect that were dropped beyond [`KEPT_DECISIONS`].
+    /// The number of decisions without a scale write that were dropped beyond [`Recorder::keep`].
     pub(super) left_out: usize,
     /// The steps of the last decision. A decision with the same steps and no scale write is not recorded.
     shape: Option<DecisionSteps>,
@@ -217,8 +217,8 @@ impl DecisionSteps {
     }
 }
 
-/// The sentence of a decision. If the policy changed the count, the sentence is about the policy, because the policy is
-/// the last step of a sync. Otherwise, effects of the policy follow the sentence of the decision.
+/// Returns the sentence of a decision. If the policy changed the count, the sentence is about the policy, because the
+/// policy is the last step of a sync. Otherwise, effects of the policy follow the sentence of the decision.
 pub(super) fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
     let recommended = explanation.sentence(at);
     let Some((policy, steps)) = policy.and_then(|policy| Some((policy, policy.sentence()?))) else {
@@ -231,7 +231,7 @@ pub(super) fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>,
     }
 }
 
-/// The series of a metric, without values.
+/// Returns the series of a metric, without values.
 pub(super) fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
     let (target, unit) = match metric {
         MetricSource::Resource { resource, target }
@@ -282,7 +282,7 @@ pub(super) struct PolicySpans {
 }
 
 impl PolicySpans {
-    /// Adds the effect of the policy in the sync at a time. `None` means that the HPA has no policy.
+    /// Adds the effect of the policy in the sync at time `at`. `None` means that the HPA has no policy.
     pub(super) fn note(&mut self, at: Duration, effect: Option<&PolicyEffect>) {
         let steps = effect.map_or(&[][..], |effect| &effect.steps);
         let now: Vec<PolicySpan> = steps.iter().map(|step| span(at, step)).collect();
@@ -300,7 +300,7 @@ impl PolicySpans {
         }
     }
 
-    /// Returns the periods by start. A period whose effect continues at `end` ends there.
+    /// Returns the periods by start. A period that is still open gets the end `end`.
     pub(super) fn finish(mut self, end: Duration) -> Vec<PolicySpan> {
         let open = std::mem::take(&mut self.open);
         self.close(open, end);

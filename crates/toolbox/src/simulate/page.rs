@@ -1,6 +1,7 @@
-//! The report: one self-contained HTML page. Its content security policy allows only its own style and script, by their
-//! hashes, and no network access. The page of the console shows the same charts: the past of an HPA, and runs to
-//! compare. The data for the script has every sample and decision of the charts, in a compact form.
+//! The report: one self-contained HTML page. The content security policy of the page allows only the style and the
+//! script of the page, by their hashes. It allows no network access. The console uses the same charts for the past of
+//! an HPA and for runs to compare. The data for the script contains every sample and decision of the charts, in a
+//! compact form.
 
 mod parts;
 
@@ -92,7 +93,7 @@ pub(crate) fn style() -> String {
     format!("{}{}", figure::variables(), figure::STYLE)
 }
 
-/// Draws the past of an HPA, at most the time `longest` before its end. The markup includes the hatch patterns.
+/// Draws at most the last `longest` of an HPA's past. The markup includes the hatch patterns.
 pub(crate) fn draw(past: &Past, longest: SignedDuration) -> Drawing {
     let PastRun { run, has_running, has_ready } = past.run(longest);
     let Some(hpa) = run.hpas.first() else { return Drawing { markup: String::new(), data: Value::Null } };
@@ -138,7 +139,7 @@ fn json(data: &Data) -> Value {
 }
 
 /// The limit for the estimated size of the decision steps of one chart, in bytes. Beyond the limit, only decisions that
-/// changed the count keep their steps, so that the page for one HPA and one day stays below a megabyte.
+/// changed the count keep their steps. With this limit, the page for one HPA and one day stays below a megabyte.
 const STEPS: usize = 800_000;
 /// The estimated size of an index into the list of texts, in bytes.
 const INDEX_SIZE: usize = 6;
@@ -178,7 +179,7 @@ struct ChartData {
     columns: Vec<Column>,
     /// The time, the sentence and the steps of each decision.
     decisions: Vec<(u64, usize, Vec<StepTexts>)>,
-    /// The time of each event of the HPA, whether it is a warning, and the reason with the message.
+    /// The time of each event of the HPA, whether the event is a warning, and the reason with the message.
     events: Vec<(u64, bool, usize)>,
     /// The start, the end and the description of each event of the scenario and each effect of the scaling policy.
     happenings: Vec<(u64, u64, usize)>,
@@ -323,7 +324,7 @@ impl Data {
     }
 }
 
-/// The index of a role in the script's list of classes.
+/// Returns the index of a role in the script's list of classes.
 fn role_index(role: Role) -> usize {
     match role {
         Role::Plain => 0,

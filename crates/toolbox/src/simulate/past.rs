@@ -25,7 +25,7 @@ use super::run::{
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
 /// The time between a sample and the next sync. The sample does not include the effect of that sync.
 const SYNCED: Duration = Duration::from_millis(1);
-/// The maximum number of samples of a run. A longer run has a longer period.
+/// The maximum number of sampling periods in a run. The periods of a long run are longer than the sync period.
 const SAMPLES: u32 = 6_000;
 /// The maximum number of metrics of a run. The steps of decisions contain all metrics.
 const METRICS: usize = 6;
@@ -51,9 +51,9 @@ pub(crate) struct Past {
     pub(crate) observations: Vec<PastStatus>,
     /// The replica counts from events and from the watch, oldest first.
     pub(crate) counts: Vec<(Timestamp, i32)>,
-    /// Events about the HPA, oldest first: the time, whether it is a warning, the reason, and the message.
+    /// Events about the HPA, oldest first: the time, whether the event is a warning, the reason, and the message.
     pub(crate) events: Vec<(Timestamp, bool, String, String)>,
-    /// Changes of the leader and foreign writes, oldest first, as time and description.
+    /// Changes of the leader, and the last writes of field managers, oldest first, as time and description.
     pub(crate) happenings: Vec<(Timestamp, String)>,
 }
 
@@ -104,8 +104,9 @@ impl PastDecision {
         self.readings().find(|reading| reading.subject == *subject)
     }
 
-    /// The value of a metric at a time after the first sync of the decision. Before the last sync, the value is the
-    /// middle of the range of ratios, if the range is known. Otherwise, the value is that of the last sync.
+    /// Returns the value of a metric at the time `at`, which is not before the first sync of the decision. Before the
+    /// last sync, the value is the middle of the range of ratios, if the range is known. Otherwise, the value is that
+    /// of the last sync.
     fn value(&self, subject: &Subject, at: Timestamp) -> Option<f64> {
         let reading = self.reading(subject)?;
         let name = subject.to_string();
@@ -117,7 +118,7 @@ impl PastDecision {
         Some(value).filter(|value| value.is_finite())
     }
 
-    /// The number of ready pods, if a metric counts them.
+    /// Returns the number of ready pods, if a metric counts them.
     fn ready(&self) -> Option<i32> {
         self.readings().find_map(|reading| {
             let is_per_pod = !reading.pods.is_empty() || !reading.unlisted.is_empty();
@@ -127,7 +128,7 @@ impl PastDecision {
         })
     }
 
-    /// The number of pods that exist. `None` if the scale subresource was unavailable.
+    /// Returns the number of pods that exist. `None` if the scale subresource was unavailable.
     fn running(&self) -> Option<i32> {
         let explanation = &self.explanation;
         (explanation.path != DecisionPath::NoScale).then_some(explanation.status_replicas)
@@ -135,7 +136,7 @@ impl PastDecision {
 }
 
 impl Past {
-    /// The earliest time with known data.
+    /// Returns the earliest time with known data.
     pub(crate) fn since(&self) -> Timestamp {
         let firsts = [
             self.decisions.first().map(|decision| decision.first),
@@ -243,8 +244,8 @@ impl Past {
         PastRun { run, has_running, has_ready }
     }
 
-    /// The load that the metric at `index` of the spec measured, as times and totals of all pods, oldest first. A total
-    /// is in percent of the request of one pod, or in units.
+    /// Returns the load that the metric at `index` of the spec measured, as times and totals of all pods, oldest first.
+    /// A total is in percent of the request of one pod, or in units.
     pub(crate) fn totals(&self, index: usize) -> Vec<(Timestamp, f64)> {
         let Some(metric) = self.spec.metrics.get(index) else { return Vec::new() };
         let subject = metric.subject();
@@ -271,8 +272,8 @@ impl Past {
         seen.chain(recorded).filter(|(_, total)| total.is_finite() && *total >= 0.0).collect()
     }
 
-    /// The desired count at a time, from the record, the known counts or the watch. If no count is known until that
-    /// time, the first later count is used.
+    /// Returns the desired count at a time, from the record, the known counts or the watch. If no count is known at
+    /// that time, the first later count is used.
     pub(crate) fn wanted(&self, at: Timestamp) -> i32 {
         let mut decided = self.until(at).iter().rev().filter_map(|decision| decision.wanted);
         let counted = || self.counts.iter().rev().find(|(time, _)| *time <= at).map(|(_, count)| *count);
@@ -291,7 +292,7 @@ impl Past {
             .unwrap_or(self.current.explanation.current)
     }
 
-    /// The recorded decisions whose first sync was at or before a time.
+    /// Returns the recorded decisions whose first sync was at or before a time.
     fn until(&self, at: Timestamp) -> &[PastDecision] {
         let count = self.decisions.partition_point(|decision| decision.first <= at);
         self.decisions.get(..count).unwrap_or_default()
@@ -313,8 +314,8 @@ impl Past {
         }
     }
 
-    /// At most [`METRICS`] metrics without values, each with its index in the spec. The metrics that determined the
-    /// count most often are first.
+    /// Returns the series of at most [`METRICS`] metrics, without values. Each series has the index of its metric in
+    /// the spec. The metrics that determined the count most often are first.
     fn series(&self) -> Vec<(usize, MetricSeries)> {
         let decisions = || self.decisions.iter().rev().chain([&self.current]);
         let wins = |subject: &Subject| {
@@ -335,7 +336,7 @@ impl Past {
         with_targets.collect()
     }
 
-    /// The foreign writes of `spec.replicas` between consecutive recorded decisions.
+    /// Returns the foreign writes of `spec.replicas` between consecutive recorded decisions, as time and description.
     fn foreign_scales(&self) -> Vec<(Timestamp, String)> {
         let pairs = self.decisions.iter().zip(self.decisions.iter().skip(1));
         let writes = pairs.filter_map(|(before, after)| {
@@ -348,7 +349,7 @@ impl Past {
     }
 }
 
-/// Whether the value of a metric is already the total of all pods.
+/// Returns whether the value of a metric is already the total of all pods.
 fn is_total(metric: &MetricSource) -> bool {
     matches!(
         metric,

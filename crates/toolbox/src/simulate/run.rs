@@ -1,6 +1,5 @@
-//! The result of a simulation: all observations of the variants of a scenario, and the scores of a run, which compare
-//! variants. Charts, pages and tables use only these values. The field names in JSON are a stable interface. Fields may
-//! be added.
+//! The result of a simulation: the observations of each run, and the scores by which variants are compared. Charts,
+//! pages and tables use only these values. The field names in JSON are a stable interface. Fields may be added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +18,8 @@ use crate::words;
 pub struct Run {
     /// The scenario's title.
     pub title: String,
-    /// The settings that distinguish this variant, such as `scaleDown.stabilizationWindowSeconds=60`. Empty for the
-    /// only variant.
+    /// The name of the variant, such as its setting `scaleDown.stabilizationWindowSeconds=60`. Empty for the only
+    /// variant.
     pub variant: String,
     /// The random seed.
     pub seed: u64,
@@ -29,12 +28,13 @@ pub struct Run {
     /// The length of the run.
     #[serde(rename = "durationSeconds", serialize_with = "seconds")]
     pub duration: Duration,
-    /// `--horizontal-pod-autoscaler-sync-period`, which is also the sampling interval.
+    /// The sampling interval. In a simulation, the interval is `--horizontal-pod-autoscaler-sync-period`.
     #[serde(rename = "periodSeconds", serialize_with = "seconds")]
     pub period: Duration,
-    /// The events that the scenario itself causes: outages, rollouts, failures.
+    /// The events that the scenario causes: outages, rollouts and failures. For the past of an HPA, these are changes
+    /// of the leader and writes of field managers.
     pub happenings: Vec<TimelineEvent>,
-    /// The HPAs, by namespace and name.
+    /// The HPAs, in the order of the scenario.
     pub hpas: Vec<HpaRun>,
 }
 
@@ -58,17 +58,17 @@ pub struct HpaRun {
     pub policies: Vec<PolicySpan>,
     /// The events about the HPA, oldest first. An event that consecutive syncs repeat is listed once.
     pub events: Vec<EventMark>,
-    /// The decisions that changed the replica count or took other steps than the previous decision, oldest first.
-    /// Beyond a maximum number, only decisions that require a scale write are kept. A decision applies until the next
-    /// decision of the list.
+    /// The decisions that required a scale write or took other steps than the previous decision, oldest first. Beyond a
+    /// maximum number, only decisions that require a scale write are kept. A decision applies until the next decision
+    /// of the list.
     pub decisions: Vec<DecisionPoint>,
     /// One sample per period, the first at 0.
     pub samples: Vec<Sample>,
 }
 
 impl HpaRun {
-    /// The changes of the desired count between consecutive samples, as time of the later sample, previous count and
-    /// new count.
+    /// Returns the changes of the desired count between consecutive samples, as time of the later sample, previous
+    /// count and new count.
     pub fn rescales(&self) -> impl Iterator<Item = (Duration, i32, i32)> {
         let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
         let counts = pairs.map(|(before, after)| (after.at, before.wanted, after.wanted));
@@ -95,7 +95,7 @@ pub struct Sample {
     pub max: i32,
     /// Incoming work, in the unit of the load (millicores, requests per second, items per second).
     pub demand: f64,
-    /// The work that the ready pods can do, in the same unit.
+    /// The work that the ready pods can do, in the unit of the load.
     pub capacity: f64,
     /// The number of items in the queue. 0 for a load without a queue.
     pub queued: f64,
@@ -125,7 +125,7 @@ pub struct PolicySpan {
     pub reason: StepReason,
     /// The first step of the period in words, with its numbers.
     pub what: String,
-    /// The bound of the HPA's spec and the bound that a schedule sets. `None` for any other step.
+    /// The bound of the HPA's spec and the bound that the schedule sets. `None` for a step other than a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<(i32, i32)>,
 }
@@ -160,18 +160,18 @@ pub struct DecisionPoint {
     pub sentence: String,
     /// All steps of the decision.
     pub explanation: Arc<Explanation>,
-    /// The effect of the scaling policy. `None` for an HPA without one.
+    /// The effect of the scaling policy. `None` for an HPA without a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Arc<PolicyEffect>>,
 }
 
 impl DecisionPoint {
-    /// The count that is applied. `None` if no count could be computed.
+    /// Returns the count that is applied. `None` if no count could be computed.
     pub fn applied(&self) -> Option<i32> {
         self.policy.as_ref().map_or(self.explanation.desired, |policy| policy.applied)
     }
 
-    /// The current and the applied count, if they differ.
+    /// Returns the current and the applied count, if they differ.
     pub fn rescale(&self) -> Option<(i32, i32)> {
         let current = self.explanation.current;
         self.applied().filter(|applied| *applied != current).map(|applied| (current, applied))
@@ -193,7 +193,7 @@ pub struct EventMark {
     pub message: String,
 }
 
-/// An event that the scenario causes in the cluster.
+/// An event that the scenario causes in the cluster, or that occurred in the past of an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineEvent {
@@ -235,7 +235,7 @@ pub struct Scores {
 /// Runs to compare: variants of one scenario, or several scenarios. The first run is the baseline.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparison {
-    /// The runs, in the order of the command line.
+    /// The variants of the scenario, followed by the runs of other scenarios.
     pub runs: Vec<Run>,
     /// Notes for the reader of the report, such as assumed values or omitted decisions, by topic.
     pub notes: BTreeMap<String, String>,
@@ -249,7 +249,7 @@ fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error>
     }
 }
 
-/// The parameters of a run, for the heading of a report.
+/// Returns the parameters of a run, for the heading of a report.
 pub(super) fn facts(run: &Run) -> [String; 3] {
     [
         format!("{} from {} UTC", words::span(run.duration), run.start.strftime("%Y-%m-%d %H:%M")),
@@ -258,8 +258,8 @@ pub(super) fn facts(run: &Run) -> [String; 3] {
     ]
 }
 
-/// The UTC time of day at `after` from the start of a run: `09:31:15`. For a run of more than one day, the time has a
-/// date.
+/// Returns the UTC time of day at `after` from the start of a run: `09:31:15`. For a run of more than one day, the time
+/// has a date.
 pub(super) fn time_of_day(run: &Run, after: Duration) -> String {
     let Ok(at) = run.start.checked_add(after) else { return format!("+{}", words::span(after)) };
     let is_long = run.duration > Duration::from_hours(24);

@@ -1,9 +1,9 @@
 //! Runs the variants of a scenario in parallel. Each run has an embedded cluster, its workloads, load and metrics, and
 //! the whole controller, in virtual time and one thread.
 //!
-//! A prelude runs before the start: pods run and metrics are sampled, so that the first sync reads the same state as in
-//! a cluster that has run for a long time. The HPAs are created at the start. Each HPA is synced immediately and then
-//! once per period. Samples are taken 1 ms after the syncs.
+//! A prelude runs before the start. In the prelude, pods run and metrics are sampled. The first sync therefore reads
+//! the same state as in a cluster that has run for a long time. The HPAs are created at the start. Each HPA is synced
+//! immediately and then once per period. Samples are taken 1 ms after the syncs.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use fake_cluster::load::{
 use fake_cluster::workload::{Failure, Span, WorkloadModel, Workloads};
 use fake_cluster::{Cluster, Status};
 
-/// The delay between a sync and its sample. It covers the immediate effects of the sync.
+/// The delay between a sync and its sample. The sample includes the immediate effects of the sync.
 const SAMPLE_DELAY: Duration = Duration::from_millis(1);
 
 /// The reason why a scenario could not run.
@@ -39,10 +39,10 @@ pub enum RunError {
     /// The async runtime cannot be built.
     #[error("failed to start the async runtime of the simulation: {0}")]
     Runtime(#[from] std::io::Error),
-    /// The embedded cluster refuses an object of the scenario.
+    /// The embedded cluster refuses the object of a workload.
     #[error("{0}")]
     Refused(#[from] Problem),
-    /// The embedded cluster refuses an object that it accepted during the validation of the scenario.
+    /// The embedded cluster refuses an HPA or a policy that it accepted during the validation of the scenario.
     #[error("the embedded cluster refused an object: {0}")]
     Object(#[from] Status),
     /// The API clients cannot be built.
@@ -53,18 +53,18 @@ pub enum RunError {
     Stopped,
 }
 
-/// Receives the progress of a run.
+/// A receiver of the progress of a run, which can also stop the run.
 pub(super) trait Progress: Send + Sync {
     /// Reports that `elapsed` of `duration` is complete.
     fn advance(&self, elapsed: Duration, duration: Duration);
 
-    /// Whether the run must stop early, with [`RunError::Stopped`].
+    /// Returns whether the run must stop early, with [`RunError::Stopped`].
     fn is_stopped(&self) -> bool {
         false
     }
 }
 
-/// A run, and the number of decisions without effect that were dropped at the limit.
+/// A run, and the number of decisions without a scale write that were dropped at the limit.
 #[derive(Debug)]
 pub(super) struct RunOutput {
     pub(super) run: Run,
@@ -127,13 +127,13 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
     Ok(result(scenario, &observer, samples))
 }
 
-/// The cluster and the tasks that act in it.
+/// The cluster, and the models that act in it.
 struct Environment {
     cluster: Cluster,
     clock: SharedClock,
     workloads: Arc<Workloads>,
     load: Arc<LoadMetrics>,
-    /// One per workload, in the order of the scenario.
+    /// One load per workload, in the order of the scenario.
     loads: Vec<LoadId>,
     /// The virtual time at which the scenario starts, after the prelude.
     origin: Instant,
@@ -249,7 +249,7 @@ impl Environment {
         all
     }
 
-    /// The current state of a workload's first kind of work.
+    /// Returns the current state of a workload's first kind of work.
     fn work(&self, workload: usize) -> Option<WorkState> {
         self.load.state(*self.loads.get(workload)?)?.work.first().copied()
     }
@@ -268,7 +268,8 @@ struct Samples {
 }
 
 impl Samples {
-    /// The unserved work between the first and the last sample. `queues` means that excess work waits in a queue.
+    /// Returns the unserved work between the first and the last sample. `queues` means that excess work waits in a
+    /// queue.
     fn excess(&self, queues: bool) -> Unserved {
         if queues {
             return Unserved::Waits;
@@ -324,7 +325,7 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOut
     RunOutput { run, left_out }
 }
 
-/// The length of the prelude. At its end, each metrics API has samples of whole windows.
+/// Returns the length of the prelude. At the end of the prelude, each metrics API has samples of whole windows.
 fn prelude(scenario: &Scenario) -> Duration {
     let pipeline = &scenario.pipeline;
     let needed = [pipeline.resource, pipeline.custom, pipeline.external].map(|scraping| {

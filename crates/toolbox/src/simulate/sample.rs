@@ -43,7 +43,8 @@ pub(super) struct Profile {
     pub(super) load: fn(f64) -> f64,
 }
 
-/// The load of a day, in millicores: two peaks before and after noon, one in the evening, and a spike at 15:30.
+/// Returns the load at a second of the day, in millicores. The load has peaks before noon, after noon and in the
+/// evening, and a spike at 15:30.
 pub(super) fn business_day(second: f64) -> f64 {
     let hour = second / 3600.0;
     let hill = |at: f64, width: f64, height: f64| height * (-((hour - at) / width).powi(2)).exp();
@@ -53,22 +54,22 @@ pub(super) fn business_day(second: f64) -> f64 {
         .max(0.0)
 }
 
-/// The default parameters: one day.
+/// Returns the default parameters: one day.
 pub(super) fn usual() -> Profile {
     Profile { name: "web", variant: "", hours: 24, window: 300, max: 20, outage: None, load: business_day }
 }
 
-/// A day of one variant of one HPA.
+/// Returns a day of one variant of one HPA.
 pub(super) fn day() -> Comparison {
     compare(&[usual()])
 }
 
-/// A day with an hour in which the resource metrics API is down.
+/// Returns a day with an hour in which the resource metrics API is down.
 pub(super) fn outage() -> Comparison {
     compare(&[Profile { outage: Some((11 * 3600, 12 * 3600)), ..usual() }])
 }
 
-/// Three variants of a day.
+/// Returns three variants of a day.
 pub(super) fn variants() -> Comparison {
     let variant = |variant, window, max| Profile { variant, window, max, ..usual() };
     compare(&[
@@ -78,7 +79,7 @@ pub(super) fn variants() -> Comparison {
     ])
 }
 
-/// A queue with bursts of items. No pod runs while the queue is empty.
+/// Returns a queue with bursts of items. No pod runs while the queue is empty.
 pub(super) fn queue() -> Comparison {
     let mut comparison = compare(&[Profile { name: "worker", hours: 8, window: 120, ..usual() }]);
     for run in &mut comparison.runs {
@@ -105,7 +106,7 @@ pub(super) fn queue() -> Comparison {
     comparison
 }
 
-/// A run with many HPAs. Some of their names contain markup or escape sequences.
+/// Returns a run with many HPAs. Some of their names contain markup or escape sequences.
 pub(super) fn many(count: usize) -> Comparison {
     let names =
         ["web", "<script>alert(1)</script>", "a&b", "\u{1b}[31mred", "</script><img src=x onerror=alert(2)>"];
@@ -133,8 +134,8 @@ fn cpu() -> Subject {
     Subject { kind: "Resource".into(), name: "cpu".into(), ..Subject::default() }
 }
 
-/// Runs the model. The target is 60 %, and pods become ready after 45 s. The rate limits per minute are the higher of 4
-/// pods and 100 % up, and 10 % down.
+/// Runs the model. The target is 60 %, and pods become ready after 45 s. Per minute, the count may rise by 4 pods, or
+/// by 100 % if that is more. It may fall by 10 %, or by 1 pod if that is more.
 fn simulate(profile: &Profile) -> Run {
     let start: Timestamp = START.parse().unwrap();
     let end = profile.hours * 3600;

@@ -1,9 +1,9 @@
-//! The scenario: the input of a simulation, read from a file.
+//! The scenario: the input of a simulation, from a file, manifests or a cluster.
 //!
-//! A file becomes a [`Node`] tree in which each value has its location. Variants replace values in the tree.
-//! The tree is deserialized into the types of `format` and `load_format`, which document the file and define its
-//! schema. From these types, [`Scenario::read`] builds the inputs of the embedded cluster and the controller. Each
-//! error is a [`Problem`] with file, line and field.
+//! The input becomes a [`Node`] tree in which each value has its location. Variants replace values in the tree. The
+//! tree is deserialized into the types of `format` and `load_format`, which document the file and define its schema.
+//! From these types, [`Scenario::read`] builds the inputs of the embedded cluster and the controller. Each error is a
+//! [`Problem`] with file, line and field.
 
 pub(crate) mod document;
 mod format;
@@ -198,7 +198,7 @@ pub(super) fn print(document: &Node) -> String {
     serde_saphyr::to_string(document).unwrap_or_default()
 }
 
-/// The JSON schema of scenario files.
+/// Returns the JSON schema of scenario files.
 pub fn schema() -> String {
     let schema = schemars::schema_for!(ScenarioFile);
     serde_json::to_string_pretty(&schema).unwrap_or_default()
@@ -228,7 +228,7 @@ fn read_flags(
     process.resolve(words).map_err(|error| sources.problem("flags", error.to_string()))
 }
 
-/// Deserializes a document. An error has the location and the path of its field.
+/// Deserializes a document. An error contains the location and the path of the field.
 fn deserialize<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> {
     serde_path_to_error::deserialize(node.json()).map_err(|error| {
         let steps = steps(error.path());
@@ -328,7 +328,7 @@ fn collect(
     notes
 }
 
-/// Whether the values of a metric are relative to the requests of the pods.
+/// Returns whether the values of a metric are relative to the requests of the pods.
 fn is_of_requests(metric: &MetricSource) -> bool {
     let (MetricSource::Resource { target, .. } | MetricSource::ContainerResource { target, .. }) = metric
     else {

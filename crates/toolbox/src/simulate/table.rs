@@ -136,7 +136,7 @@ pub(super) fn variants(comparison: &Comparison) -> Vec<Vec<(&Run, &HpaRun)>> {
     groups
 }
 
-/// The rows of one HPA's variants.
+/// Returns the rows of one HPA's variants.
 pub(super) fn rows<'a>(group: &[(&'a Run, &'a HpaRun)]) -> Vec<Row<'a>> {
     let Some((_, first)) = group.first() else { return Vec::new() };
     let row = |(index, (run, hpa)): (usize, &(&'a Run, &'a HpaRun))| Row {

@@ -16,7 +16,7 @@ pub(super) const MOST_VARIANTS: usize = 100;
 /// A value for a path: `--set path=value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The name of the HPA that contains the path, or `NAMESPACE/NAME`. `None` if the setting names no HPA.
+    /// The HPA at which the path starts, as `NAME` or `NAMESPACE/NAME`. `None` if the setting names no HPA.
     pub hpa: Option<String>,
     /// The path, such as `spec.maxReplicas`.
     pub path: String,
@@ -31,7 +31,7 @@ pub struct Sweep {
     pub settings: Vec<Setting>,
 }
 
-/// The error of a setting.
+/// The reason why a setting is invalid or cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     #[error("expected PATH=VALUE, such as spec.maxReplicas=20")]
@@ -180,7 +180,7 @@ fn steps(path: &str) -> Result<Vec<Step>, SettingError> {
     Ok(steps)
 }
 
-/// The index of the HPA named `name`, or of the only HPA.
+/// Returns the index of the HPA named `name`, or of the only HPA.
 fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, SettingError> {
     let hpas = document.get("hpas").map(Node::items).unwrap_or_default();
     let names: Vec<_> = hpas.iter().map(|hpa| hpa.text(&["metadata", "name"]).unwrap_or_default()).collect();

@@ -39,13 +39,13 @@ pub(crate) struct Objects(ClusterObjects);
 pub(crate) struct Question {
     pub(crate) objects: Objects,
     pub(crate) past: Past,
-    /// The length of the run. The run ends at the end of the past.
+    /// The requested length of the run. The run ends at the end of the past.
     pub(crate) length: SignedDuration,
     /// The past values of metrics, from Prometheus.
     pub(crate) sources: SourceLoads,
     /// The HPA with changed fields.
     pub(crate) changed: Value,
-    /// The flags of the controller, as names without dashes and values.
+    /// The flags of the controller, each with its name, without dashes, and its value.
     pub(crate) flags: Vec<(&'static str, String)>,
     pub(crate) process: Process,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Answer {
     pub(crate) drawing: Drawing,
     /// The headings of the scores, each with its meaning.
     pub(crate) heads: Vec<(&'static str, &'static str)>,
-    /// The scores of each run: of the actual past if the load follows it, and of both simulated runs.
+    /// The scores of each run: of the actual past if the load follows the past, and of both simulated runs.
     pub(crate) rows: Vec<ScoreRow>,
     /// The origin of each metric's load, in the order of the spec.
     pub(crate) loads: Vec<MetricLoad>,
@@ -94,7 +94,7 @@ impl Objects {
         from_cluster::read_objects(clients, namespace, name).await.map(Self)
     }
 
-    /// The HPA as it was read from the cluster.
+    /// Returns the HPA as it was read from the cluster.
     pub(crate) fn hpa(&self) -> &Value {
         &self.0.hpa
     }
@@ -160,7 +160,7 @@ struct Span {
     length: SignedDuration,
     /// The length of the known past.
     known: SignedDuration,
-    /// The requested length, between [`SHORTEST`] and [`LONGEST`].
+    /// The requested length, limited to the range from [`SHORTEST`] to [`LONGEST`].
     asked: SignedDuration,
     /// Whether the known past has at least the length [`SHORTEST`].
     is_known: bool,
@@ -254,7 +254,7 @@ fn put(document: &mut Node, name: &str, value: &Value) {
     document.put(name, Node::from_json(&"the scenario from the cluster".into(), value));
 }
 
-/// Stops a run when the token is cancelled.
+/// A [`Progress`] that stops a run when the token is cancelled.
 struct Stop<'a>(&'a CancellationToken);
 
 impl Progress for Stop<'_> {

@@ -14,12 +14,13 @@ const ZONES: usize = 4;
 const EIGHTHS: usize = 8;
 const BLOCKS: [char; EIGHTHS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The largest number of desired or ready replicas, at least 1.
+/// Returns the largest number of desired or ready replicas, at least 1.
 pub(super) fn peak(hpa: &HpaRun) -> i32 {
     hpa.samples.iter().map(|sample| sample.wanted.max(sample.ready)).max().unwrap_or(0).max(1)
 }
 
-/// Draws the panels over one time axis, `columns` wide. All variants have the same end of the replica axis, `top`.
+/// Draws the panels over one time axis with `columns` columns. `top` is the upper end of the replica axis, which is the
+/// same for all variants.
 pub(super) fn panels(run: &Run, hpa: &HpaRun, columns: usize, top: i32, with_metrics: bool) -> Vec<Row> {
     let figure = Figure::new(run, hpa);
     let mut rows = replicas(hpa, &figure, columns, f64::from(top));
@@ -33,7 +34,7 @@ pub(super) fn panels(run: &Run, hpa: &HpaRun, columns: usize, top: i32, with_met
     rows
 }
 
-/// The column of an instant, given as a fraction of the time axis.
+/// Returns the column of an instant. `fraction` is the position of the instant on the time axis, from 0 to 1.
 pub(super) fn column(fraction: f64, columns: usize) -> usize {
     to_count(fraction * columns as f64).min(columns.saturating_sub(1))
 }
@@ -48,7 +49,7 @@ fn to_count(value: f64) -> usize {
     value as usize
 }
 
-/// The samples of each column. A column without samples repeats the previous sample.
+/// Groups `values`, one per sample, by column. A column without a sample repeats the last value before the column.
 fn chunks<T>(hpa: &HpaRun, figure: &Figure, columns: usize, values: &[T]) -> Vec<Vec<T>>
 where
     T: Copy,
@@ -117,7 +118,7 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     rows
 }
 
-/// The marks of rescales and warnings, above the bars.
+/// Returns the row above the bars, with the marks of rescales and warnings.
 fn marks(figure: &Figure, columns: usize) -> Row {
     let mut cells = vec![(Paint::Plain, ' '); columns];
     for mark in &figure.marks {
@@ -193,7 +194,7 @@ fn round(value: f64) -> f64 {
     (value / magnitude).round() * magnitude
 }
 
-/// The events of the scenario. Each event has a bar over its time span, and a label.
+/// Draws the first [`ZONES`] events of the scenario. Each event has a bar over its time span, and a label.
 fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let shown = figure.zones.iter().take(ZONES);
@@ -240,7 +241,7 @@ pub(super) enum Paint {
 }
 
 impl Paint {
-    /// The SGR parameter that selects the style.
+    /// Returns the SGR parameter that selects the style.
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "0",
@@ -296,7 +297,7 @@ impl Row {
     }
 }
 
-/// The ASCII replacement of a character.
+/// Returns the ASCII replacement of a character.
 fn to_ascii(character: char) -> char {
     match character {
         '█' | '▇' | '▆' | '▅' | '▄' => '#',
@@ -356,7 +357,7 @@ impl Grid {
         }
     }
 
-    /// The rows, each after its label and the axis.
+    /// Returns the rows, each with its label and the axis on the left.
     fn rows(&self, labels: &[String]) -> Vec<Row> {
         let rows = self.cells.chunks(self.columns.max(1)).enumerate();
         rows.map(|(index, cells)| {

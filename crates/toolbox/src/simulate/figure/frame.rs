@@ -1,6 +1,6 @@
-//! A panel with its axes, labels and marks as SVG. The grid, areas and lines are in a box that stretches to the
-//! available width. Labels and marks keep their size, because they are outside of the box and their positions are
-//! percentages. The axes have ticks at round times of day or at round numbers.
+//! A panel with its axes, labels and marks as SVG. The grid, areas, lines and marks of rescales are in boxes that
+//! stretch to the available width. Labels and marks of warnings keep their size, because they are outside of the boxes
+//! and their positions are percentages. The axes have ticks at round times of day or at round numbers.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -121,7 +121,7 @@ impl ValueAxis {
         Self { bottom, top, is_whole }
     }
 
-    /// The height of a value on the axis: 0 at the bottom, 1 at the top. A value beyond the axis is clamped.
+    /// Returns the height of a value on the axis: 0 at the bottom, 1 at the top. A value beyond the axis is clamped.
     pub(in super::super) fn fraction(&self, value: f64) -> f64 {
         ((value - self.bottom) / (self.top - self.bottom)).clamp(0.0, 1.0)
     }
@@ -173,7 +173,7 @@ const FEW_VALUES: usize = 4;
 /// The smallest width of a zone, as a fraction of the time axis, so that short zones stay visible.
 const LEAST_WIDTH: f64 = 0.0015;
 
-/// The size of a frame.
+/// The layout of a frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct Extent {
     /// The height of the box, in CSS pixels.
@@ -293,7 +293,7 @@ pub(super) fn plot(figure: &Figure, panel: &Panel, (width, height): (i32, i32)) 
     svg
 }
 
-/// The labels of a panel's value axis, with their distance from the top as a fraction of the height.
+/// Returns the labels of a panel's value axis, with their distance from the top as a fraction of the height.
 fn value_labels(panel: &Panel) -> Vec<(f64, String)> {
     let ticks = panel.values.ticks(most_values(panel));
     ticks.into_iter().map(|(value, label)| (1.0 - panel.values.fraction(value), label)).collect()
@@ -346,7 +346,7 @@ fn draw(
     area.present()
 }
 
-/// The ends of a zone, widened to the smallest visible width.
+/// Returns the ends of a zone, widened to the smallest visible width.
 fn widened(zone: &Zone, length: f64) -> (f64, f64) {
     (zone.from, zone.to.max(zone.from + length * LEAST_WIDTH).min(length))
 }

@@ -13,7 +13,7 @@ use plotters_backend::{BackendColor, BackendCoord, BackendStyle, DrawingBackend,
 /// The units of the drawing library per SVG unit. The library uses only whole numbers.
 pub(super) const FINE: i32 = 10;
 
-/// The meaning of a line or an area. Its name is the name of the colour in CSS, and part of the class in SVG.
+/// The meaning of a line or an area. The name of an ink is the name of the colour in CSS, and part of the class in SVG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Ink {
     Ground,
@@ -23,7 +23,7 @@ pub(in super::super) enum Ink {
     /// `spec.replicas`.
     Desired,
     Ready,
-    /// The pods that exist.
+    /// The existing pods that are not terminating.
     Running,
     /// `minReplicas` and `maxReplicas`.
     Bound,
@@ -35,7 +35,7 @@ pub(in super::super) enum Ink {
     Policy,
     /// The range between the HPA's bound and the bound of a schedule.
     Schedule,
-    /// The replicas that a scaling policy withholds.
+    /// The replicas between the recommended and the desired count, if a scaling policy applied a different count.
     Withheld,
     /// Incoming work.
     Demand,
@@ -103,7 +103,7 @@ const PAINTS: [(Ink, &str, &str, &str); 30] = [
 ];
 
 impl Ink {
-    /// The ink of the variant at `index`.
+    /// Returns the ink of the variant at `index`.
     pub(in super::super) fn variant(index: usize) -> Self {
         Self::Variant(u8::try_from(index).unwrap_or(u8::MAX) % VARIANTS)
     }
@@ -112,14 +112,14 @@ impl Ink {
         PAINTS.iter().find(|(ink, ..)| *ink == self).map_or("grid", |(_, name, ..)| name)
     }
 
-    /// The placeholder colour that carries the ink through the drawing library to the backend.
+    /// Returns the placeholder colour that carries the ink through the drawing library to the backend.
     pub(super) fn placeholder(self) -> RGBColor {
         let index =
             PAINTS.iter().position(|(ink, ..)| *ink == self).and_then(|index| u8::try_from(index).ok());
         RGBColor(index.unwrap_or(0), 0, 0)
     }
 
-    /// The ink of a placeholder colour.
+    /// Returns the ink of a placeholder colour.
     pub(super) fn from_placeholder(rgb: (u8, u8, u8)) -> Self {
         PAINTS.get(usize::from(rgb.0)).map_or(Self::Grid, |(ink, ..)| *ink)
     }

@@ -1,5 +1,6 @@
 //! The figure of one HPA's run: panels over one time axis, each with areas and lines, and the times of events. The page
-//! and the terminal draw the same figure. The curves have as few points as possible without a visible change.
+//! draws the whole figure. The terminal uses only the time axis, the events and the marks of the figure. Curves with
+//! many points are downsampled, so that the page stays small.
 
 mod frame;
 mod ink;
@@ -24,7 +25,7 @@ pub(super) struct Figure {
     pub(super) time: TimeAxis,
     /// The panels from top to bottom: replicas, metrics, load, queue.
     pub(super) panels: Vec<Panel>,
-    /// The events of the scenario, drawn behind every panel.
+    /// The events of the scenario, drawn behind the curves of every panel.
     pub(super) zones: Vec<Zone>,
     /// The rescales, followed by the warnings.
     pub(super) marks: Vec<Mark>,
@@ -165,7 +166,7 @@ struct Downsampled {
     is_reduced: bool,
 }
 
-/// Downsamples points of time and value, if they are too many for a time axis of the given length.
+/// Downsamples points of time and value, if they are too many for a time axis of `length` seconds.
 fn downsample(points: &[(f64, f64)], length: f64) -> Downsampled {
     let column = |at: f64| (at / length * COLUMNS).floor();
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
@@ -192,8 +193,8 @@ fn downsample(points: &[(f64, f64)], length: f64) -> Downsampled {
     reduced
 }
 
-/// Builds a step curve, in which each value applies until the next one. The last value applies until `end`. Gaps in the
-/// values split the curve into pieces. Consecutive equal values become one step.
+/// Builds a step curve, in which each value applies until the next value. The last value applies until `end`. Gaps in
+/// the values split the curve into pieces. Consecutive equal values become one step.
 fn steps<V: Copy + PartialEq>(
     values: impl IntoIterator<Item = (f64, Option<V>)>,
     end: f64,

@@ -90,8 +90,8 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
 }
 
-/// The bands of a scaling policy and their legend. The band of a schedule is between the HPA's bound and the bound of
-/// the schedule. The band of any other step has the height of the panel, which ends at `top`.
+/// Returns the bands of a scaling policy and their legend. The band of a schedule is between the HPA's bound and the
+/// bound of the schedule. The band of any other step has the height of the panel, which ends at `top`.
 fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>) {
     let (mut schedules, mut others, mut reasons) = (Vec::new(), Vec::new(), BTreeSet::new());
     for span in &hpa.policies {
@@ -124,12 +124,12 @@ pub(super) fn raise_bands(panel: &mut Panel) {
     }
 }
 
-/// The range between the metrics' proposal and the stabilized count, both limited to maxReplicas.
+/// Returns the range between the metrics' proposal and the stabilized count, both limited to maxReplicas.
 fn held_by_window(sample: &Sample) -> Option<(f64, f64)> {
     between(sample.proposal?.min(sample.max), sample.stabilized?.min(sample.max))
 }
 
-/// The range between the stabilized count and the rate limit, if the desired count is the rate limit.
+/// Returns the range between the stabilized count and the rate limit, if the desired count is the rate limit.
 fn held_by_rate(sample: &Sample) -> Option<(f64, f64)> {
     let allowed = sample.rate_allows.filter(|allowed| *allowed == sample.wanted)?;
     between(allowed, sample.stabilized?)
@@ -185,7 +185,7 @@ fn drop_unused(keys: &mut Vec<(Ink, Shape, String)>, areas: &[Area]) {
     });
 }
 
-/// The parts of a curve's range above `high`, cut at `high`.
+/// Returns the parts of a curve's range above `high`, cut at `high`.
 fn above(range: &[(f64, f64, f64)], high: f64) -> Vec<Vec<(f64, f64, f64)>> {
     let mut points = Vec::with_capacity(range.len());
     for (&(at, _, value), next) in range.iter().zip(range.iter().skip(1).map(Some).chain([None])) {
@@ -217,13 +217,13 @@ impl Curve {
         Self { lines, range, is_reduced }
     }
 
-    /// The range as an area. Empty if no piece is downsampled.
+    /// Returns the range as an area. Empty if no piece is downsampled.
     fn spread(&self) -> Vec<Vec<(f64, f64, f64)>> {
         if self.is_reduced { self.range.clone() } else { Vec::new() }
     }
 }
 
-/// The panel of the incoming work and the capacity. `None` without incoming work.
+/// Returns the panel of the incoming work and the capacity. `None` without incoming work.
 fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let samples = &hpa.samples;
     let most = samples.iter().map(|sample| sample.demand).fold(0.0, f64::max);
@@ -273,7 +273,7 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     })
 }
 
-/// The panel of the queue length. `None` if the queue is always empty.
+/// Returns the panel of the queue length. `None` if the queue is always empty.
 fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let samples = &hpa.samples;
     let most = samples.iter().map(|sample| sample.queued).fold(0.0, f64::max);
@@ -293,7 +293,7 @@ fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
     })
 }
 
-/// The panel of the desired replicas of all variants.
+/// Returns the panel of the desired replicas of all variants.
 pub(super) fn overlay(runs: &[(&Run, &HpaRun)], time: &TimeAxis) -> Panel {
     let mut lines = Vec::new();
     let mut keys = Vec::new();

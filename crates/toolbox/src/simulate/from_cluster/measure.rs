@@ -1,5 +1,5 @@
-//! Derives requests, startup times and the loads of a workload: the current load from the cluster's objects, and the
-//! loads of a what-if simulation, with their origins, from the past.
+//! Derives the requests, the startup times and the current load of a workload from the cluster's objects. Also derives
+//! the loads of a what-if simulation, with their origins, from the past of an HPA.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ const MOST_TIMES: usize = 20;
 /// The assumed capacity of a pod, as a multiple of the metric's target.
 const MARGIN: f64 = 1.25;
 
-/// The measured fields of a scenario, in the format of a scenario file. A field is null if no value is available.
+/// The measured fields of a scenario, in the format of a scenario file. A value that is unavailable is null.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) containers: Value,
@@ -62,7 +62,7 @@ impl Measured {
     }
 }
 
-/// The usage of a resource by all containers of a pod.
+/// Returns the usage of a resource by all containers of a pod.
 fn used(pod: &Value, resource: &str) -> f64 {
     list(pod, "/containers")
         .iter()
@@ -79,7 +79,8 @@ fn bytes(amount: f64) -> String {
     format!("{:.0}Mi", amount / (1024.0 * 1024.0))
 }
 
-/// The containers with their requests and limits, from the pod template, or from a pod if the template is unavailable.
+/// Returns the containers with their requests and limits, from the pod template, or from a pod if the template is
+/// unavailable.
 fn containers(objects: &ClusterObjects) -> Value {
     let containers_of = |object: &Value, pointer: &str| {
         let container = |container: &Value| {
@@ -113,8 +114,8 @@ fn rolling_update(objects: &ClusterObjects) -> Value {
     if fields.is_empty() { Value::Null } else { Value::Object(fields) }
 }
 
-/// The time at which the last container of a pod started. `None` if a container is not running, or was restarted. The
-/// time of its first start is then unknown.
+/// Returns the latest start time of a pod's containers. `None` if a container is not running or was restarted, because
+/// the time of its first start is then unknown.
 fn started(pod: &Value) -> Option<Timestamp> {
     let start = |container: &Value| {
         let is_first = at(container, "/restartCount").as_u64().unwrap_or(0) == 0;
@@ -123,7 +124,7 @@ fn started(pod: &Value) -> Option<Timestamp> {
     list(pod, "/status/containerStatuses").iter().map(start).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// The time at which a condition of a pod became true.
+/// Returns the time at which a condition of a pod became true.
 fn became(pod: &Value, condition: &str) -> Option<Timestamp> {
     let matches = |found: &&Value| text(found, "/type") == condition && text(found, "/status") == "True";
     text(list(pod, "/status/conditions").iter().find(matches)?, "/lastTransitionTime").parse().ok()
@@ -133,12 +134,12 @@ fn between(from: Timestamp, to: Timestamp) -> Option<Duration> {
     Duration::try_from(to.duration_since(from)).ok().filter(|length| *length <= LONGEST_START)
 }
 
-/// The time from the start of a pod's containers until it was ready.
+/// Returns the time from the start of a pod's containers until the pod was ready.
 fn start_up(pod: &Value) -> Option<Duration> {
     between(started(pod)?, became(pod, "Ready")?)
 }
 
-/// The times from scheduling until the containers started, including pulls of images and mounts of volumes.
+/// Returns the times from scheduling until the containers started, including pulls of images and mounts of volumes.
 fn image_pull(objects: &ClusterObjects) -> Value {
     let pull = |pod: &Value| between(became(pod, "PodScheduled")?, started(pod)?);
     match distribution(objects.pods.iter().filter_map(pull)) {
@@ -147,8 +148,8 @@ fn image_pull(objects: &ClusterObjects) -> Value {
     }
 }
 
-/// Formats times for a scenario file: a single time, or `oneOf` several. Outliers are dropped, because they come from
-/// pods that became unready and then ready again. Null without times.
+/// Formats times for a scenario file: a single time, or `oneOf` several. Times far above the median are dropped,
+/// because such a pod probably became ready a second time. Null without times.
 fn distribution(times: impl Iterator<Item = Duration>) -> Value {
     let mut times: Vec<_> = times.collect();
     times.sort();
@@ -163,8 +164,8 @@ fn distribution(times: impl Iterator<Item = Duration>) -> Value {
     }
 }
 
-/// The loads of the custom and external metrics, each with its demand. The demand comes from the values in the HPA's
-/// status.
+/// Returns the loads of the custom and external metrics, each with its demand. The demand comes from the values in the
+/// HPA's status.
 fn custom_loads(objects: &ClusterObjects) -> Vec<(f64, Value)> {
     let current = list(&objects.hpa, "/status/currentMetrics");
     let load = |metric: &Value| {
@@ -214,7 +215,7 @@ fn rounded(amount: f64) -> f64 {
     (amount * 1_000.0).round() / 1_000.0
 }
 
-/// The past values of metrics in Prometheus, by the index of the metric in the spec.
+/// The past values of metrics from Prometheus, or the reason for their absence, by the metric's index in the spec.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SourceLoads {
     pub(crate) by_metric: BTreeMap<usize, Result<PastReading, PastError>>,
@@ -254,12 +255,12 @@ pub(crate) enum LoadOrigin {
     Record,
     /// The values in the HPA's status that the watch observed since the command started.
     Seen,
-    /// The current value, because no value of the past is known.
+    /// The current value, because too few past values are known.
     Constant,
 }
 
 impl LoadOrigin {
-    /// Whether the load follows the past.
+    /// Returns whether the load follows the past.
     pub(crate) fn is_past(&self) -> bool {
         *self != Self::Constant
     }
@@ -282,7 +283,7 @@ impl Serialize for LoadOrigin {
     }
 }
 
-/// Derives the loads of a scenario from the past.
+/// The inputs from which the loads of a scenario are derived.
 pub(crate) struct Loads<'a> {
     pub(crate) past: &'a Past,
     pub(crate) sources: &'a SourceLoads,
@@ -298,7 +299,8 @@ impl Loads<'_> {
     pub(crate) fn read(&self) -> (Vec<MetricLoad>, Value) {
         let mut loads: Vec<Value> = values::list(self.plain, "/load").to_vec();
         if loads.is_empty() && self.is_known && self.cpu().is_some() {
-            // Without readable PodMetrics, the scenario has no load of cpu. The past of the HPA contains its values.
+            // Without readable PodMetrics, the scenario has no load of cpu. The values of this load come from the past
+            // of the HPA.
             loads.push(json!({"cpu": "0"}));
         }
         let mut origins: BTreeMap<usize, LoadOrigin> = BTreeMap::new();
@@ -377,7 +379,8 @@ impl Loads<'_> {
         })
     }
 
-    /// Converts totals to the points of a curve that starts with the last total before the start of the scenario.
+    /// Converts totals to the points of a curve. The first point is the last total at or before the start of the
+    /// scenario. `None` if the curve would have fewer than two points.
     fn curve(&self, totals: &[(Timestamp, f64)], factor: f64) -> Option<Vec<Value>> {
         let usable = || totals.iter().filter(|(_, total)| total.is_finite() && *total >= 0.0);
         let before = usable().rev().find(|(at, _)| *at <= self.start).map(|(_, total)| (0, *total));

@@ -33,8 +33,8 @@ fn deployment() -> Value {
     })
 }
 
-/// A pod that was scheduled at second 0. Its container started at second `started`, and the pod became ready at second
-/// `ready`.
+/// Returns a pod that was scheduled at second 0. Its container started at second `started`, and the pod became ready at
+/// second `ready`.
 fn pod(started: u32, ready: u32) -> Value {
     let at = |second: u32| format!("2030-01-01T00:{:02}:{:02}Z", second / 60, second % 60);
     json!({

@@ -20,7 +20,7 @@ const TALL: usize = 12;
 /// The variants of one HPA.
 type Group<'a> = Vec<(&'a Run, &'a HpaRun)>;
 
-/// The title and the parameters of the run.
+/// Returns the title and the parameters of the run.
 pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     let Some(run) = comparison.runs.first() else { return String::new() };
     let mut facts = run::facts(run).to_vec();
@@ -38,7 +38,8 @@ pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     )
 }
 
-/// The scores: large numbers for a single run of one HPA, otherwise a table. `shown` is the number of HPAs with charts.
+/// Returns the scores: large numbers for a single run of one HPA, otherwise a table. `shown` is the number of HPAs with
+/// charts.
 pub(super) fn scores(groups: &[Group<'_>], shown: usize) -> String {
     match groups {
         [group] if group.len() == 1 => tiles(group),
@@ -130,7 +131,7 @@ fn number(cell: &Cell) -> String {
     format!("<td class=\"{class}\" data-value=\"{}\">{}{change}</td>", cell.value, html(&cell.text))
 }
 
-/// The charts of an HPA with its variants, and the lists of events.
+/// Returns the charts of an HPA with its variants, and the lists of events.
 pub(super) fn section(index: usize, group: &Group<'_>, data: &mut Data) -> String {
     let Some((_, hpa)) = group.first() else { return String::new() };
     let name = format!("{}/{}", hpa.namespace, hpa.name);
@@ -167,7 +168,8 @@ pub(super) fn section(index: usize, group: &Group<'_>, data: &mut Data) -> Strin
     markup
 }
 
-/// The panels of a figure, in an element that handles pointer and key events. `attributes` are those of the element.
+/// Returns the panels of a figure, in an element that handles pointer and key events. `attributes` are those of the
+/// element.
 pub(super) fn charts(attributes: &str, label: &str, figure: &Figure) -> String {
     format!(
         "<div {attributes} tabindex=\"0\" role=\"group\" \
@@ -199,7 +201,7 @@ fn panels(figure: &Figure) -> String {
     markup
 }
 
-/// The title and legend of a panel.
+/// Returns the title and legend of a panel.
 fn caption(figure: &Figure, panel: &Panel) -> String {
     let mut markup = format!("<b>{}</b>", html(&panel.title));
     if !panel.unit.is_empty() {
@@ -226,8 +228,8 @@ fn caption(figure: &Figure, panel: &Panel) -> String {
     markup
 }
 
-/// The list of rescales with their reasons, warnings, events of the scenario and effects of the scaling policy, oldest
-/// first.
+/// Returns the list of rescales with their reasons, warnings, events of the scenario and effects of the scaling policy,
+/// oldest first.
 fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     let mut lines: Vec<(Duration, &str, String, String)> = Vec::new();
     for point in &hpa.decisions {
@@ -281,8 +283,8 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     )
 }
 
-/// The notice about omitted charts of HPAs and omitted steps of decisions. `sentences` is the number of decisions
-/// without steps.
+/// Returns the notice about omitted charts of HPAs and omitted steps of decisions. `sentences` is the number of
+/// decisions without steps.
 pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usize) -> String {
     let mut markup = String::new();
     if !left_out.is_empty() {
@@ -305,7 +307,7 @@ pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usi
     markup
 }
 
-/// The notes of the comparison, and the footer.
+/// Returns the notes of the comparison, and the footer.
 pub(super) fn notes(comparison: &Comparison) -> String {
     let mut markup = String::new();
     if !comparison.notes.is_empty() {

@@ -106,7 +106,7 @@ impl Node {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// The value of a key. `None` if the node has no such key.
+    /// Returns the value of a key. `None` if the node has no such key.
     pub(crate) fn get(&self, name: &str) -> Option<&Self> {
         match &self.content {
             Content::Map(fields) => fields.iter().find(|(key, _)| key.name == name).map(|(_, value)| value),
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// The value of a key, for modification. `None` if the node has no such key.
+    /// Returns the value of a key, for modification. `None` if the node has no such key.
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Self> {
         match &mut self.content {
             Content::Map(fields) => {
@@ -124,7 +124,7 @@ impl Node {
         }
     }
 
-    /// The items of a list; empty for any other value.
+    /// Returns the items of a list; empty for any other value.
     pub(crate) fn items(&self) -> &[Self] {
         match &self.content {
             Content::List(items) => items,
@@ -132,7 +132,7 @@ impl Node {
         }
     }
 
-    /// The text at a path of keys, or of the node itself for an empty path. `None` for any other value.
+    /// Returns the text at a path of keys, or of the node itself for an empty path. `None` for any other value.
     pub(crate) fn text(&self, keys: &[&str]) -> Option<&str> {
         let node = keys.iter().try_fold(self, |node, key| node.get(key))?;
         match &node.content {
@@ -174,8 +174,8 @@ impl Node {
         }
     }
 
-    /// The location of the value at a path, or at the longest part of the path that exists. The location of a map's
-    /// value is that of its key.
+    /// Returns the location of the value at a path, or at the longest prefix of the path that exists. The location of a
+    /// map's value is that of its key.
     pub(crate) fn locate(&self, steps: &[Step]) -> Location {
         let mut location = &self.location;
         let mut node = self;
@@ -248,7 +248,7 @@ pub(crate) fn line(document: &Document, pointer: &str) -> Option<u64> {
     Some(document.node.locate(&steps).line).filter(|line| *line > 0)
 }
 
-/// A YAML text whose fields have lines.
+/// A parsed YAML document in which each field has a line.
 #[derive(Debug)]
 pub(crate) struct Document {
     node: Node,
@@ -256,7 +256,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Parses a text. `None` if it is not a single YAML document.
+    /// Parses a text. `None` if the text is not a single YAML document.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let node = Node::read("", text).ok()?;
         let value = node.json();

@@ -35,9 +35,9 @@ pub(crate) struct ScenarioFile {
     pub(crate) load: Vec<LoadFile>,
     /// The path of metrics from the pods to the controller.
     pub(crate) metrics: MetricsFile,
-    /// ScalingPolicies and ClusterScalingPolicies, inline or from a file. A file without such objects is the annotation
-    /// `concertina.dev/policy` of every HPA, or of the HPA that `hpa` names. A scenario with policies, here or in
-    /// annotations of its HPAs, runs with and without them.
+    /// ScalingPolicies and ClusterScalingPolicies, inline or from a file. The text of a file without such objects
+    /// becomes the annotation `concertina.dev/policy` of every HPA, or of the HPA that `hpa` names. By default, a
+    /// scenario with policies, here or in annotations of its HPAs, runs with and without them.
     #[schemars(with = "Vec<PolicySchema>")]
     pub(crate) policies: Vec<serde_json::Value>,
     /// Changes of pod templates. Each change replaces all pods of its workload.
@@ -74,9 +74,10 @@ pub(crate) struct WorkloadFile {
     pub(crate) labels: BTreeMap<String, String>,
     /// The number of pods at the start; by default the HPA's `minReplicas`, but at least 1. 0 disables the HPA.
     pub(crate) replicas: Option<u32>,
-    /// The containers of a pod; by default one container that requests 500m cpu and 256Mi memory.
+    /// The containers of a pod. By default, these are the containers that the metrics of the HPA name, or else one
+    /// container. A default container requests 500m cpu and 256Mi memory.
     pub(crate) containers: Vec<ContainerFile>,
-    /// The time from the start of a pod's containers until it is ready; 10s by default.
+    /// The time from the start of a pod's containers until the pod is ready; 10s by default.
     pub(crate) startup: Option<DistributionFile>,
     /// The time to pull the image, before containers start; none by default.
     pub(crate) image_pull: Option<ImagePullFile>,
@@ -150,7 +151,7 @@ pub(crate) enum DrawnFile {
         /// The 95th percentile.
         p95: Length,
     },
-    /// One of these measured durations, with equal probability.
+    /// A list of measured durations, each with equal probability.
     OneOf(Vec<Length>),
 }
 
@@ -159,9 +160,10 @@ pub(crate) enum DrawnFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "ImagePull")]
 pub(crate) enum ImagePullFile {
-    /// The first pod on a node pulls. Later pods on the node wait for it.
+    /// The first pod on a node pulls the image. Other pods on the node wait for this pull, and later pods find the
+    /// image.
     FirstOnNode(DistributionFile),
-    /// Every pod pulls.
+    /// Every pod pulls the image.
     EveryPod(DistributionFile),
 }
 
@@ -170,7 +172,7 @@ pub(crate) enum ImagePullFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "PodCpu")]
 pub(crate) struct CpuFile {
-    /// The constant usage; 2m by default.
+    /// The constant usage; 0 by default.
     pub(crate) base: Option<Amount>,
     /// The total usage during startup, until the pod is ready; the base by default.
     pub(crate) start_up: Option<Amount>,
@@ -212,8 +214,8 @@ pub(crate) enum FailureFile {
         r#for: Option<Length>,
         /// The fraction of the pods.
         fraction: Share,
-        /// The time that a container runs before it exits. If this time is longer than the startup, the pod is ready in
-        /// between.
+        /// The time that a container runs before it exits. If this time is longer than the startup, the pod is ready
+        /// between crashes.
         #[serde(default)]
         runs_for: Length,
     },

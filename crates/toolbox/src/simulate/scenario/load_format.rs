@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::values::{Amount, Length, Share, either};
 
-/// Work for one workload. Set `cpu`, or `demand` and the cost of a unit.
+/// Work for one workload. Set `cpu`, or `demand` with `capacityPerPod`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Load")]
@@ -21,8 +21,8 @@ pub(crate) struct LoadFile {
     pub(crate) demand: Option<CurveFile>,
     /// The name of a unit of `demand`, such as `requests`.
     pub(crate) unit: Option<String>,
-    /// The capacity of a ready pod in units per second. For `cpu`, in cores: by default its limit, or twice
-    /// its request.
+    /// The capacity of a ready pod in units per second. With `cpu`, the capacity is in cores; by default the cpu limit
+    /// of the pod, or twice its cpu request.
     pub(crate) capacity_per_pod: Option<Amount>,
     /// Whether units beyond the capacity wait in a queue. Otherwise they are lost.
     pub(crate) queue: bool,
@@ -30,8 +30,9 @@ pub(crate) struct LoadFile {
     pub(crate) cpu_per_unit: Option<Amount>,
     /// The memory that one unit per second costs.
     pub(crate) memory_per_unit: Option<Amount>,
-    /// The metrics that measure this work. By default, these are the custom and external metrics that the workload's
-    /// HPAs request and no load exposes. They measure the queue length of a queue, otherwise the demand.
+    /// The metrics that measure this work. Without this list, the load has the custom and external metrics that the
+    /// workload's HPAs request and that no list contains. They measure the queue length of a queue, otherwise the
+    /// demand. If a workload has several loads without a list, only the first has these metrics.
     pub(crate) metrics: Option<Vec<MetricFile>>,
 }
 
@@ -104,14 +105,14 @@ pub(crate) struct MetricsFile {
     pub(crate) window: Option<Length>,
     /// The delay from taking a sample until the API serves it; 0s by default.
     pub(crate) delay: Option<Length>,
-    /// metrics.k8s.io: metrics-server.
+    /// The values that differ for metrics.k8s.io, which metrics-server serves.
     pub(crate) resource: ScrapingFile,
-    /// custom.metrics.k8s.io: an adapter.
+    /// The values that differ for custom.metrics.k8s.io, which an adapter serves.
     pub(crate) custom: ScrapingFile,
-    /// external.metrics.k8s.io: an adapter.
+    /// The values that differ for external.metrics.k8s.io, which an adapter serves.
     pub(crate) external: ScrapingFile,
-    /// The sources of metrics. Each source is a variant of the scenario. Its values apply to all three APIs, except
-    /// where an API has its own values.
+    /// The sources of metrics. Each source is a variant of the scenario. The values of a source apply to all three
+    /// APIs, except for APIs with their own values.
     pub(crate) sources: Vec<SourceFile>,
     /// The outages of the APIs.
     pub(crate) outages: Vec<OutageFile>,
@@ -196,7 +197,7 @@ pub(crate) struct OutageFile {
     /// The text of the error response; `service unavailable` by default.
     #[serde(default)]
     pub(crate) message: Option<String>,
-    /// The fraction of the pods, or of the metrics, without samples.
+    /// The fraction of the pods, objects or external series without samples, for the kind `missing`.
     #[serde(default)]
     pub(crate) fraction: Option<Share>,
 }
@@ -226,9 +227,9 @@ pub(crate) enum OutageKindFile {
     Timeout,
     /// The API responds with empty lists.
     Empty,
-    /// Samples of a fraction of the pods are missing.
+    /// A fraction of the pods, objects or external series has no samples.
     Missing,
-    /// The API serves stale samples and takes no new ones.
+    /// No new samples are taken, and the API serves the last samples.
     Stale,
 }
 
@@ -258,7 +259,7 @@ pub(crate) struct ShapedFile {
     pub(crate) spikes: Option<SpikesFile>,
     /// A low value, with high plateaus at random times.
     pub(crate) random_spikes: Option<SpikesFile>,
-    /// Straight lines between points of time and value.
+    /// Points of time and value, which straight lines connect by default.
     pub(crate) points: Option<Vec<PointFile>>,
     /// A CSV file of time and value: its path, relative to the folder of the scenario. Times are seconds,
     /// durations or dates.

@@ -34,7 +34,7 @@ pub(crate) struct LoadPlan {
 }
 
 impl LoadPlan {
-    /// Whether excess units of the first kind of work wait in a queue.
+    /// Returns whether excess units of the first kind of work wait in a queue.
     pub(crate) fn queues(&self) -> bool {
         self.load.work.first().is_some_and(|work| work.excess == OverflowPolicy::Waits)
     }
@@ -73,7 +73,7 @@ pub(super) fn read(
 }
 
 /// Builds the load of an HPA's target from a CSV file, in the format of a scenario file. If the first metric is a Pods,
-/// Object or External metric, the load is a demand, and the capacity of a pod is 1.25 times the metric's target.
+/// Object or External metric, the load is a demand. The capacity of a pod is then 1.25 times the metric's target.
 /// Otherwise, the load is cpu.
 pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
     let hpa = manifest.json();
@@ -104,7 +104,7 @@ pub(super) enum WorkloadError {
     Ambiguous(String),
 }
 
-/// The index of the workload named `name`, or of the only workload.
+/// Returns the index of the workload named `name`, or of the only workload.
 pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<usize, WorkloadError> {
     let full = |workload: &WorkloadPlan| format!("{}/{}", workload.namespace, workload.name);
     let Some(name) = name else {
@@ -251,7 +251,7 @@ fn expose_requested_metrics(
     }
 }
 
-/// The custom or external metric that a metric source requests. `None` for a resource.
+/// Returns the custom or external metric that a metric source requests. `None` for any other source.
 fn requested(source: &MetricSource, measure: Measure) -> Option<Metric> {
     match source {
         MetricSource::Pods { metric, .. } => Some(Metric::for_pods(&metric.name, measure)),
@@ -269,7 +269,7 @@ fn requested(source: &MetricSource, measure: Measure) -> Option<Metric> {
     }
 }
 
-/// Labels that satisfy the `matchLabels` of a metric's selector.
+/// Returns labels that satisfy the `matchLabels` of a metric's selector.
 fn labels(metric: &MetricIdentifier) -> BTreeMap<String, String> {
     let selector = serde_json::to_value(metric).unwrap_or_default();
     let labels = selector.pointer("/selector/matchLabels").cloned().unwrap_or_default();
@@ -285,7 +285,7 @@ struct LoadContext<'a> {
     seed: u64,
 }
 
-/// Builds the curve of a field. `field` is its path.
+/// Builds the curve of a field. `field` is the path of the field.
 fn curve(file: &CurveFile, field: &str, context: &LoadContext<'_>) -> Result<Curve, Problem> {
     let file = match file {
         CurveFile::Constant(amount) => return Ok(Curve::constant(amount.0)),

@@ -35,7 +35,7 @@ impl HpaPlan {
     }
 }
 
-/// Replaces `file: web.yaml` with the HPAs of that file, and adds the workloads of the file.
+/// Replaces `file: web.yaml` with the HPAs of that file, and adds the workloads of the file that an HPA scales.
 pub(super) fn inline_hpas(document: &mut Node) -> Result<(), Problem> {
     let Some(hpas) = document.get_mut("hpas") else { return Ok(()) };
     let (mut inlined, mut files) = (Vec::new(), Vec::new());
@@ -129,7 +129,7 @@ fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
     Ok(HpaPlan { namespace, name, manifest, spec: Arc::new(spec) })
 }
 
-/// The API server's error about an HPA, at the line of the first field that the error names.
+/// Returns the API server's error about an HPA, at the line of the first field that the error names.
 fn refused(field: &str, item: &Node, status: &Status) -> Problem {
     let cause = status.details.as_ref().and_then(|details| details.pointer("/causes/0/field"));
     let steps = cause.and_then(Value::as_str).map(document::steps).unwrap_or_default();
@@ -213,7 +213,7 @@ fn workload(manifest: &Node) -> Node {
     node
 }
 
-/// The name, requests and limits of a container.
+/// Returns the name, requests and limits of a container.
 fn container(container: &Value) -> Value {
     let fields = [("name", "/name"), ("requests", "/resources/requests"), ("limits", "/resources/limits")];
     let field =
@@ -221,7 +221,7 @@ fn container(container: &Value) -> Value {
     Value::Object(fields.into_iter().filter_map(field).collect())
 }
 
-/// A scaling policy.
+/// A scaling policy, as a manifest or in a file.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used: the controller's own rules read a policy")]
@@ -231,7 +231,7 @@ pub(crate) enum PolicySchema {
     File {
         /// The path of the file, relative to the folder of the scenario.
         file: String,
-        /// The name of the HPA that the annotation belongs to; every HPA by default.
+        /// The name of the HPA that gets the annotation, if the file has no policy objects; every HPA by default.
         hpa: Option<String>,
     },
     /// A manifest of a ScalingPolicy or ClusterScalingPolicy.
@@ -270,7 +270,7 @@ pub(super) fn inline_policies(document: &mut Node) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether a document is a policy object.
+/// Returns whether a document is a policy object.
 fn is_policy(document: &Node) -> bool {
     document.text(&["apiVersion"]).is_some_and(|version| version.starts_with(GROUP))
 }
@@ -305,7 +305,7 @@ fn hpas(document: &mut Node) -> &mut [Node] {
     }
 }
 
-/// The document without policies. `None` if the document has no policies.
+/// Returns the document without policies. `None` if the document has no policies.
 pub(in super::super) fn without_policies(document: &Node) -> Option<Node> {
     let mut without = document.clone();
     let mut any = document.get("policies").is_some_and(|policies| !policies.items().is_empty());

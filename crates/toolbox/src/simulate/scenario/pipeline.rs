@@ -1,5 +1,6 @@
-//! The path of metrics from the pods to the controller: scrapes, outages of the metrics APIs, and the metric sources,
-//! each of which is a variant of the scenario. Also the events that the scenario causes in the cluster.
+//! The path of metrics from the pods to the controller: scrapes, outages of the metrics APIs, and metric sources. Each
+//! metric source is a variant of the scenario. The module also lists the events that the scenario causes in the
+//! cluster.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ const KUBELET: Duration = Duration::from_secs(10);
 const METRICS_SERVER: Duration = Duration::from_secs(15);
 /// The usual scrape interval of Prometheus in a cluster.
 const PROMETHEUS: Duration = Duration::from_secs(15);
-/// The default of `intervalSeconds` of a scaling policy.
+/// The usual default of `intervalSeconds` in a scaling policy.
 const PODS: Duration = Duration::from_secs(5);
 
 pub(super) fn read(
@@ -131,7 +132,7 @@ pub(super) struct Source {
     pub(super) sync_period: Option<Duration>,
 }
 
-/// The names of a document's sources of metrics. The result is `[None]` for a document without sources.
+/// Returns the names of a document's sources of metrics. The result is `[None]` for a document without sources.
 pub(in super::super) fn source_names(document: &Node) -> Result<Vec<Option<String>>, Problem> {
     let list = document.get("metrics").and_then(|metrics| metrics.get("sources"));
     if list.is_none_or(|list| list.items().is_empty()) {

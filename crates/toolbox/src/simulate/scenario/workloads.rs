@@ -31,7 +31,7 @@ pub(crate) struct WorkloadPlan {
     /// The manifest to create.
     pub(crate) object: Value,
     pub(crate) model: WorkloadModel,
-    /// The containers by name, in the order of the pod template.
+    /// The containers with their names, in the order of the pod template.
     pub(crate) containers: Vec<(String, ContainerFile)>,
     /// The workload in the scenario file. If only an HPA names the workload, all fields except name and kind are empty.
     pub(super) file: WorkloadFile,
@@ -54,7 +54,7 @@ impl WorkloadKind {
         if self == Self::ReplicationController { "v1" } else { "apps/v1" }
     }
 
-    /// The name of the resource in the embedded cluster, with its API group.
+    /// Returns the name of the resource in the embedded cluster, with its API group.
     pub(crate) fn resource(self) -> &'static str {
         match self {
             Self::Deployment => "apps/deployments",
@@ -75,7 +75,7 @@ impl WorkloadPlan {
         Problem::new(self.location.clone(), &self.field, &status.message)
     }
 
-    /// The sum of the containers' requests or limits of a resource. `None` if no container has one.
+    /// Returns the sum of the containers' requests or limits of a resource. `None` if no container has such an amount.
     pub(super) fn sum(
         &self,
         resource: &str,
@@ -133,7 +133,7 @@ pub(super) fn read(
     Ok(plans)
 }
 
-/// The index of the workload that an HPA scales.
+/// Returns the index of the workload that an HPA scales.
 pub(super) fn target(hpa: &HpaPlan, workloads: &[WorkloadPlan]) -> Option<usize> {
     workloads.iter().position(|workload| {
         workload.namespace == hpa.namespace
@@ -201,8 +201,8 @@ fn plan(
     })
 }
 
-/// The containers in the file. By default, one for each container that a metric of the HPA names, or one with the
-/// workload's name.
+/// Returns the containers in the file. By default, returns each container that a metric of the HPA names, or else a
+/// container with the workload's name.
 fn containers(file: &WorkloadFile, hpa: Option<&HpaPlan>) -> Vec<(String, ContainerFile)> {
     let described = |container: &ContainerFile| {
         let name = container.name.clone().unwrap_or_else(|| file.name.clone());
@@ -312,7 +312,7 @@ pub(super) fn distribution(file: &DistributionFile) -> Distribution {
     }
 }
 
-/// A span that starts at `from` and lasts for `length`, or to the end of the run.
+/// Returns a span that starts at `from` and lasts for `length`, or to the end of the run.
 pub(super) fn span(from: Length, length: Option<Length>) -> Span {
     length.map_or_else(|| Span::since(from.0), |length| Span::new(from.0, length.0))
 }

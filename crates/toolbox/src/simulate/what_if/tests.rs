@@ -19,7 +19,7 @@ use crate::simulate::past::{PastDecision, PastRun, PastStatus};
 use crate::simulate::run::Run;
 use sources::PastReading;
 
-/// The time `seconds` before the end of the past.
+/// Returns the time `seconds` before the end of the past.
 fn ago(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_900_000_000 - seconds).unwrap()
 }
@@ -33,7 +33,7 @@ fn spec() -> Arc<Spec> {
     Arc::new(serde_json::from_value(spec).unwrap())
 }
 
-/// A decision with `current` pods, all ready, at `percent` of their requests.
+/// Returns a decision with `current` pods, all ready, at `percent` of their requests.
 fn decision(first: i64, last: i64, (current, wanted): (i32, i32), percent: i32) -> PastDecision {
     let reading = MetricReading {
         subject: spec().metrics[0].subject(),
@@ -82,7 +82,7 @@ fn decision(first: i64, last: i64, (current, wanted): (i32, i32), percent: i32) 
     }
 }
 
-/// The past of `shop/web` with the given recorded decisions.
+/// Returns the past of `shop/web` with the given recorded decisions.
 fn past(decisions: Vec<PastDecision>) -> Past {
     Past {
         namespace: "shop".to_owned(),
@@ -105,7 +105,7 @@ fn status(seconds: i64, (current, desired): (i32, i32), value: Option<f64>) -> P
     PastStatus { at: ago(seconds), current, desired, values: vec![value, None, None, None] }
 }
 
-/// The desired, running and ready pods and the value of the metric at a sample.
+/// Returns the desired, running and ready pods and the value of the metric at a sample.
 fn sample(run: &Run, seconds_ago: u64) -> (i32, i32, i32, Option<f64>) {
     let hpa = &run.hpas[0];
     let at = run.duration.as_secs() - seconds_ago;
@@ -191,7 +191,7 @@ fn total_of_a_metric_is_that_of_all_pods() {
     past.observations = vec![status(1_200, (2, 2), Some(50.0)), status(600, (9, 9), Some(99.0))];
     let totals: Vec<_> =
         past.totals(0).into_iter().map(|(at, total)| (ago(0).duration_since(at).as_secs(), total)).collect();
-    // For the syncs before the last one, the value is the middle of the range of ratios.
+    // Before the last sync of a decision, the value is the middle of the range of ratios.
     assert_eq!(totals, [(1_200, 100.0), (600, 300.0), (300, 240.0), (285, 480.0)]);
     assert_eq!(past.totals(1), []);
 }
@@ -232,7 +232,7 @@ fn question(past: Past) -> Question {
     }
 }
 
-/// A past of two hours: 4 pods at 60 %, but twice this load for half an hour.
+/// Returns a past of two hours: 4 pods at 60 %, but twice this load for half an hour.
 fn two_hours() -> Past {
     past(vec![
         decision(7_200, 3_615, (4, 4), 60),
@@ -295,7 +295,8 @@ fn load_without_readable_usage_comes_from_the_values_of_the_hpa() {
     assert_eq!(cell(&answer, "as it is", "peak"), Some("8"), "{:?}", answer.rows);
 }
 
-/// A question about an HPA with an external metric. Its status contained up to 25 jobs for each of its 4 pods.
+/// Returns a question about an HPA with an external metric. The status of the HPA contained up to 25 jobs for each of
+/// the 4 pods.
 fn question_about_jobs() -> Question {
     let mut question = question(two_hours());
     let metric = json!([{"type": "External", "external": {"metric": {"name": "jobs"}, "target": {"type": "AverageValue", "averageValue": "10"}}}]);
