@@ -4,8 +4,8 @@
 //! to the embedded API server. kubectl reads the same state at the same port. The periods are short: the controller
 //! syncs each HPA every second, and a day of traffic takes 40 seconds.
 //!
-//! `world` sets up the content of the cluster, `observe` reads the content, and `screen` shows it, on a terminal with
-//! the frames of `frame`.
+//! `world` creates the content of the cluster, and `observe` reads the content. `screen` shows the state. On a
+//! terminal, `frame` renders the state as frames.
 
 mod frame;
 mod observe;
@@ -40,10 +40,11 @@ use self::world::{DemoWorld, Files};
 
 /// The interval between snapshots of the cluster.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);
-/// The time between the start of the cluster and the start of the controller. The controller uses a cpu sample only if
-/// the window of the sample starts after the pod became ready. Both times are in whole seconds.
+/// The time between the start of the cluster and the start of the controller. For a new pod, the controller uses a cpu
+/// sample only if the window of the sample starts after the pod became ready. These times have a resolution of one
+/// second.
 const HEAD_START: Duration = Duration::from_millis(2_100);
-/// Time limit for the controller's shutdown.
+/// The time limit for the controller's shutdown.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// The reason why the demo failed. The exit code is 1.
@@ -57,10 +58,10 @@ pub enum DemoError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A file for kubectl cannot be written.
+    /// A file of the demo or its temporary directory cannot be written.
     #[error("cannot write {}: {source}; choose another path with --kubeconfig", path.display())]
     Write {
-        /// The file.
+        /// The file or the directory.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -77,10 +78,10 @@ pub enum DemoError {
     /// The embedded cluster refuses the demo's own objects.
     #[error("failed to create the demo's workloads: {0}")]
     World(#[from] Status),
-    /// The demo's own file with metric sources is refused.
+    /// The demo's own file with metric sources cannot be read.
     #[error("failed to read the demo's metric sources: {0}")]
     Sources(#[from] FileError),
-    /// The console cannot be served.
+    /// The console cannot be started.
     #[error("failed to start the console of the demo: {0}")]
     Console(#[from] ConsoleError),
     /// The controller failed.
@@ -89,7 +90,7 @@ pub enum DemoError {
     /// The controller stopped without a request from the demo.
     #[error("the controller stopped unexpectedly: {0}")]
     Ended(String),
-    /// Standard output cannot be written.
+    /// Writing to standard output failed.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
 }
@@ -98,8 +99,8 @@ pub enum DemoError {
 ///
 /// # Errors
 ///
-/// Returns a [`DemoError`] if the demo cannot start, the controller stops, or standard output cannot be
-/// written.
+/// Returns a [`DemoError`] if the demo cannot start, the controller fails or stops early, or writing to standard output
+/// fails.
 pub async fn run(
     options: &DemoOptions,
     process: Process,
@@ -243,7 +244,7 @@ fn intro(server: &str, files: &Files, console: &str, metrics_port: Option<u16>) 
     lines
 }
 
-/// Returns the summary, one line per HPA.
+/// Returns the lines of the summary: the totals, followed by one line per HPA.
 fn summary(last: &Snapshot) -> Vec<String> {
     let rescales: u32 = last.hpas.iter().map(|hpa| hpa.rescales).sum();
     let (seconds, rescales) = (last.elapsed.as_secs(), counted(rescales, "rescale"));

@@ -12,7 +12,8 @@ const BAR: usize = 16;
 /// The maximum number of events in a frame.
 const EVENTS: usize = 6;
 
-/// Renders a frame that fits into `size`: the state, the events and, if space remains, the introduction.
+/// Renders a frame that fits into `size`: the state, the events and, if space remains, the introduction. If the whole
+/// introduction does not fit, only its line with the kubeconfig is shown.
 pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: bool) -> Vec<String> {
     let mut body = vec![
         Line::default()
@@ -72,7 +73,8 @@ fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<
     lines
 }
 
-/// Returns the role of a condition: `Bad` if the HPA cannot scale, `Warn` if it is disabled or limited.
+/// Returns the role of a condition: `Bad` if the HPA cannot scale, `Warn` if the HPA is disabled or limited, otherwise
+/// `Dim`.
 fn style_of(condition: &ConditionState) -> Role {
     match (condition.kind.as_str(), condition.is_true) {
         ("ScalingActive", false) if condition.reason == "ScalingDisabled" => Role::Warn,

@@ -118,7 +118,7 @@ struct Track {
     rescales: u32,
 }
 
-/// Takes snapshots of one cluster.
+/// A source of snapshots of one cluster.
 #[derive(Debug)]
 pub(super) struct Observer {
     cluster: Cluster,
@@ -128,8 +128,8 @@ pub(super) struct Observer {
     syncs: Arc<Syncs>,
 }
 
-/// Counts the controller's syncs. The requests to the cluster do not show the number of syncs, because the number of
-/// requests per sync varies.
+/// The number of the controller's syncs. The requests to the cluster do not show the number of syncs, because the
+/// number of requests per sync varies.
 #[derive(Debug, Default)]
 pub(super) struct Syncs(AtomicUsize);
 

@@ -23,7 +23,7 @@ const HOME: &str = "\x1b[H";
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// The output of the demo. Dropping it restores the terminal's cursor.
+/// The output of the demo. Dropping the screen restores the terminal's cursor.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     mode: Mode,

@@ -82,7 +82,7 @@ async fn demo_starts_with_running_workloads() {
     assert_eq!(world.cluster.list("autoscaling/horizontalpodautoscalers", None).len(), 3);
 }
 
-/// Ignores the states of Prometheus servers, because the demo has no such server.
+/// An observer that ignores the states of Prometheus servers, because the demo has no such server.
 struct Ignored;
 
 impl SourceObserver for Ignored {
@@ -132,7 +132,7 @@ async fn burst_follows_the_counters_of_its_pods() {
     assert_eq!(read().await, [0.0; 0], "a rate needs two scrapes");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let rates = read().await;
-    // 34 requests per second with noise, over two pods.
+    // The load is 34 requests per second with noise, over two pods.
     assert!(rates.len() == 2 && rates.iter().all(|rate| (12.0..22.0).contains(rate)), "{rates:?}");
     // The counter of a new pod starts at 0.
     scale(&world.cluster, "burst", 4);

@@ -1,6 +1,6 @@
 //! The content of the demo's cluster: workloads with their HPAs and load, and the metrics pages of the pods of `burst`.
-//! Also contains the flags and the metric sources of the controller, and the files that the demo writes: a kubeconfig
-//! and an HPA to apply for kubectl, and the controller's metric sources.
+//! The module also contains the flags and the metric sources of the controller. The demo writes three files: a
+//! kubeconfig, an HPA to apply with kubectl, and the metric sources.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -114,7 +114,7 @@ fn loads() -> [Load; 4] {
     let seconds = Duration::from_secs;
     let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
     let web = Load {
-        // A day takes 40 seconds and starts at seven in the morning, shortly before the load rises.
+        // A day takes 40 seconds and starts at seven in the morning, while the load rises.
         work: vec![Work::cpu(
             Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
             500.0,
@@ -228,7 +228,7 @@ pub(super) fn sources(world: &DemoWorld, file: PathBuf) -> Result<Arc<Sources>, 
 }
 
 impl Pages {
-    /// The addresses of the running pods of `burst`.
+    /// Returns the addresses of the running pods of `burst`.
     fn running(&self) -> Vec<String> {
         let pods = self.cluster.list("pods", Some(NAMESPACE));
         let is_running = |pod: &&Value| {
@@ -256,7 +256,7 @@ impl Pages {
 /// The first line of a kubeconfig that the demo may overwrite.
 const MARK: &str = "# Written by concertina demo.";
 
-/// The manifest of an HPA for the only deployment that has none.
+/// The manifest of an HPA for the only deployment without an HPA.
 const MANIFEST: &str = include_str!("cache-hpa.yaml");
 
 /// The paths of the files. Dropping this value removes the temporary directory.
@@ -271,7 +271,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Writes the files into a new temporary directory. `kubeconfig` is another path for the kubeconfig.
+    /// Writes the files into a new temporary directory. If `kubeconfig` is set, the kubeconfig is written to that path
+    /// instead.
     pub(super) fn write(kubeconfig: Option<&Path>, server: &str) -> Result<Self, DemoError> {
         if let Some(path) = kubeconfig {
             may_overwrite(path)?;
