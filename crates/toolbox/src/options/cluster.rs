@@ -1,4 +1,4 @@
-//! The connection flags of kubectl, for the commands that read a cluster, and the address of a record.
+//! The connection flags of kubectl, for the commands that read a cluster, and the address of a controller.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -136,7 +136,7 @@ pub(crate) fn reads_only() -> ClientOptions {
     ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() }
 }
 
-/// The address of a controller's record.
+/// The address of a controller whose pages a command reads, with the connection options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordSource {
     /// `--from`: the base URL, such as `http://127.0.0.1:10257`.
@@ -149,7 +149,7 @@ pub struct RecordSource {
     pub insecure_skip_tls_verify: bool,
 }
 
-/// Returns the address of a record, with the certificate authority and the verification of the connection flags.
+/// Returns the address of a controller. The certificate authority and the verification come from the connection flags.
 pub(super) fn record_source(matches: &ArgMatches, url: &str, cluster: &ClusterOptions) -> RecordSource {
     RecordSource {
         url: url.to_owned(),

@@ -17,11 +17,12 @@ pub struct ConsoleOptions {
     pub port: u16,
     /// Whether to open the browser (`--browser`). The browser is opened only if standard output is a terminal.
     pub opens_browser: bool,
-    /// `--leader`: the Leases of controllers whose records are read. Empty with `--record=off`.
+    /// The Leases of controllers whose records are read: the Lease of `--leader`, or those of the default
+    /// installations. Empty with `--record=off`.
     pub leaders: Vec<Leader>,
     /// `--metric-sources-file`: the file with the Prometheus servers from which *What if* reads past values.
     pub metric_sources_file: Option<PathBuf>,
-    /// `-v`
+    /// `-v`: the verbosity of logs.
     pub logging: Logging,
 }
 

@@ -20,7 +20,7 @@ pub struct DemoOptions {
     pub metrics_port: Option<u16>,
     /// `--kubeconfig`: the file to write for kubectl. With `None`, the demo chooses the path.
     pub kubeconfig: Option<PathBuf>,
-    /// `--logging-format` and `-v`.
+    /// `--logging-format` and `-v`: the format and the verbosity of logs.
     pub logging: Logging,
 }
 

@@ -28,13 +28,13 @@ pub struct HandoverOptions {
     pub leader: Option<Leader>,
     /// `--from`: read the page of the controller at this address.
     pub from: Option<RecordSource>,
-    /// `--output`
+    /// `--output`: the format of the answer.
     pub output: Output,
-    /// `--utc`
+    /// `--utc`: show times in UTC instead of local time.
     pub utc: bool,
-    /// `--color`
+    /// `--color`: the condition for colors.
     pub color: Color,
-    /// `-v`
+    /// `-v`: the verbosity of logs.
     pub logging: Logging,
 }
 
@@ -48,12 +48,12 @@ pub enum Action {
     },
     /// Try the writes of the built-in controller as dry runs.
     Check {
-        /// `--built-in-users`
+        /// `--built-in-users`: the users that the check impersonates.
         built_in_users: Vec<String>,
     },
-    /// Label a namespace or an HPA, and wait until the instance is in charge of its HPAs.
+    /// Label a namespace or an HPA, and wait until the instance is in charge of each HPA.
     Enable(Change),
-    /// Remove the label or set it to `built-in`, and wait until the built-in controller writes.
+    /// Remove the label or set it to `built-in`, and wait until the built-in controller has written each HPA.
     Disable(Change),
     /// List the HPAs in scope.
     Status,
@@ -66,9 +66,9 @@ pub struct Change {
     pub namespace: String,
     /// The HPA. `None` selects the namespace with all its HPAs.
     pub name: Option<String>,
-    /// `--dry-run`
+    /// `--dry-run`: send the change as a dry run, and do not wait.
     pub dry_run: bool,
-    /// `--timeout`: the maximum time to wait. Zero does not wait.
+    /// `--timeout`: the maximum time to wait. Zero means no wait.
     pub timeout: Duration,
 }
 

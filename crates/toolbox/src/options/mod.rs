@@ -82,7 +82,7 @@ pub enum Output {
     Yaml,
 }
 
-/// The answer cannot be encoded.
+/// The error of encoding an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to encode the answer as {form}: {error}")]
 pub struct EncodeError {
@@ -122,12 +122,12 @@ impl Output {
     }
 }
 
-/// Format and verbosity of logs on standard error.
+/// The format and the verbosity of logs on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Logging {
     /// `--logging-format=json`: one JSON object per line.
     pub json: bool,
-    /// `-v`
+    /// `-v`: the verbosity of logs.
     pub verbosity: u32,
 }
 

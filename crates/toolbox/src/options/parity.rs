@@ -15,19 +15,19 @@ use ::cluster::kubeconfig::ClusterOptions;
 /// The options of `parity`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParityOptions {
-    /// `--since`
+    /// `--since`: the time span of the report.
     pub since: Duration,
     /// The source of the comparison.
     pub source: Source,
-    /// `--output`
+    /// `--output`: the format of the answer.
     pub output: Output,
     /// `--namespace`: the only namespace to report. `None` reports all namespaces.
     pub namespace: Option<String>,
-    /// `--utc`
+    /// `--utc`: show times in UTC instead of local time.
     pub utc: bool,
-    /// `--color`
+    /// `--color`: the condition for colors.
     pub color: Color,
-    /// `-v`
+    /// `-v`: the verbosity of logs.
     pub logging: Logging,
 }
 

@@ -23,7 +23,7 @@ pub enum PolicyOptions {
     ImportSources {
         /// `-f`: the files. `-` means standard input.
         files: Vec<PathBuf>,
-        /// `--sources`: the file for the sources. With `None`, they are printed before the policies.
+        /// `--sources`: the file for the sources. With `None`, the sources are printed before the policies.
         sources: Option<PathBuf>,
     },
 }
@@ -37,13 +37,13 @@ pub struct CheckOptions {
     pub offline: bool,
     /// The connection to the cluster, with `--namespace`.
     pub cluster: ClusterOptions,
-    /// `--output`
+    /// `--output`: the format of the answer.
     pub output: Output,
-    /// `--utc`
+    /// `--utc`: show times in UTC instead of local time.
     pub utc: bool,
-    /// `--color`
+    /// `--color`: the condition for colors.
     pub color: Color,
-    /// `-v`
+    /// `-v`: the verbosity of logs.
     pub logging: Logging,
 }
 

@@ -16,7 +16,7 @@ pub struct SimulateOptions {
     pub source: Source,
     /// `--compare`: other scenario files to run for comparison.
     pub compare: Vec<PathBuf>,
-    /// `--set`: the changes of one variant.
+    /// `--set`: the changes of one variant, or of every variant of `--sweep`.
     pub set: Vec<Setting>,
     /// `--sweep`: the changes of several variants.
     pub sweep: Vec<Sweep>,
@@ -26,7 +26,7 @@ pub struct SimulateOptions {
     pub duration: Option<Duration>,
     /// The files for the results.
     pub outputs: Outputs,
-    /// `--print-scenario`: print the scenario file instead of running it.
+    /// `--print-scenario`: print the scenario as a file, without a run.
     pub print_scenario: bool,
     /// `--decisions`: print every notable decision.
     pub decisions: bool,
@@ -45,7 +45,7 @@ pub enum Source {
     File(PathBuf),
     /// `--hpa` and `--load`: manifests, each with the file of its load.
     Manifests(Vec<(PathBuf, PathBuf)>),
-    /// `--from-cluster`: an HPA of a cluster, with the HPA's current state.
+    /// `--from-cluster`: the connection to a cluster, and the name of an HPA.
     Cluster(Box<ClusterOptions>, String),
 }
 

@@ -22,26 +22,27 @@ pub struct WhyOptions {
     pub name: Option<String>,
     /// `--selector`: the labels of the HPAs. `None` selects all.
     pub selector: Option<Selector>,
-    /// `--all-namespaces`
+    /// `--all-namespaces`: select the HPAs of all namespaces.
     pub all_namespaces: bool,
     /// The connection to the cluster, with `--namespace`.
     pub cluster: ClusterOptions,
     /// `--watch`, with the interval from `--interval` or the controller's sync period.
     pub watch: Option<Interval>,
-    /// `--output`
+    /// `--output`: the format of the answer.
     pub output: Output,
-    /// `--utc`
+    /// `--utc`: show times in UTC instead of local time.
     pub utc: bool,
-    /// `--color`
+    /// `--color`: the condition for colors.
     pub color: Color,
     /// `--from`: read a controller's record instead of the cluster.
     pub from: Option<RecordSource>,
-    /// The Leases of controllers whose record is read in addition to the cluster, in the order of the search: that of
-    /// `--leader`, or those of the default installations. Empty with `--record=off` and with `--from`.
+    /// The Leases of controllers whose record is read in addition to the cluster, in the order of the search. They are
+    /// the Lease of `--leader`, or the Leases of the default installations. Empty with `--record=off` and with
+    /// `--from`.
     pub leaders: Vec<Leader>,
     /// The given flags of the controller.
     pub flags: DecisionFlags,
-    /// `-v`
+    /// `-v`: the verbosity of logs.
     pub logging: Logging,
 }
 
