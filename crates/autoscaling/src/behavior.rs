@@ -37,8 +37,8 @@ pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     LimitStep { rate_allows: Some(rate), ..LimitStep::new(desired, after, limit) }
 }
 
-/// Limits a count by the policies of its direction, then by the bound of this direction. A count equal to the current
-/// one is not limited.
+/// Limits a count by the policies of its direction, then by the bound of this direction. A count that equals the current
+/// count is not limited.
 pub(crate) fn with_behavior(
     bounds: Bounds,
     desired: i32,
@@ -134,8 +134,8 @@ impl Rate<'_> {
     }
 }
 
-/// The number of pods in the events after the cutoff. `own` is true for events in the direction of the policy. At an
-/// uncertain time, such an event counts at its latest possible time, and any other event at its earliest possible time.
+/// The number of pods in the events after the cutoff. `own` is true for events in the direction of the policy. Such an
+/// event counts at its latest possible time, and an event of the other direction at its earliest possible time.
 fn changes_since(events: &[ScaleEvent], cutoff: Timestamp, own: bool) -> i128 {
     let time = |event: &ScaleEvent| if own { event.at } else { event.earliest() };
     events.iter().filter(|event| time(event) > cutoff).map(|event| i128::from(event.change)).sum()
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
     }
 
-    /// The highest and the lowest count that equal policies in both directions allow at second 100, with 8 replicas and
-    /// a rescale of unknown size at second 50.
+    /// The highest and the lowest count that `policies`, set in both directions, allow for 8 replicas at second 100. The
+    /// history has a rescale of unknown size at second 50.
     fn after_unknown(select_policy: SelectPolicy, policies: &[(PolicyKind, i32, i32)]) -> (i32, i32) {
         let rules = || rules(select_policy, policies);
         let behavior = Behavior { scale_up: rules(), scale_down: rules() };
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((policy.unknown_rescale, policy.frees_at), (Some(at(50)), Some(at(110))));
         let later = with_behavior(bounds(8), 50, &behavior, &history, at(110));
         assert_eq!((later.after, later.policies[0].unknown_rescale), (12, None));
-        // The rescale of unknown size does not affect scale-downs.
+        // `unknown_down` is not set, so scale-downs are not affected.
         assert_eq!(with_behavior(bounds(8), 1, &behavior, &history, at(100)).after, 3);
     }
 

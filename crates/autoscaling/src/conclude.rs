@@ -1,5 +1,4 @@
-//! The result of a decision with the labels that upstream's metrics have for it, and the third step of a sync: the new
-//! status, the events and the changes of the history.
+//! The result of a decision, and the third step of a sync: the new status, the events and the changes of the history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,11 +31,11 @@ pub struct Decision {
 /// The change of the replica count that follows from a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The Scale is unavailable. Only conditions change.
+    /// The Scale is unavailable. In the status, only conditions change.
     NoScale,
     /// No count can be computed. Contains the message of the event `FailedComputeMetricsReplicas`.
     NoCount(String),
-    /// Scaling is disabled, because the target has zero replicas.
+    /// Scaling is disabled, because the target has zero replicas and metrics may not scale it up.
     Disabled,
     /// The count does not change.
     Keep,

@@ -207,8 +207,10 @@ impl Decision {
         }
     }
 
-    /// Adds the results of all metrics to the decision. Returns the choice or the highest proposal. If all metrics failed,
-    /// or if one failed and the highest proposal is below the current count, sets the verdict and returns `None`.
+    /// Adds the results of all metrics to the decision. Returns the choice, or the highest proposal without a choice.
+    ///
+    /// Without a choice, the decision has no count if all metrics failed, or if any metric failed and the highest proposal
+    /// is below the current count. In this case, the function sets the verdict and returns `None`.
     fn propose(
         &mut self,
         hpa: &Hpa<'_>,
@@ -252,7 +254,7 @@ impl Decision {
             }
         }
         if let Some(first) = first_failure {
-            // In 1.36, wrapping the error loses its classification.
+            // In 1.36, the wrapped error is no longer classified as a spec error.
             let is_spec = first.is_spec && settings.version > Version::V1_36;
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }

@@ -67,7 +67,7 @@ impl FromStr for GoDuration {
             if whole.is_empty() && fraction.is_empty() {
                 return Err(invalid());
             }
-            // Go reports a number beyond 64 bits before a missing unit.
+            // As in Go, a number above 2⁶³ is reported before a missing unit.
             let whole = leading_integer(whole).ok_or_else(invalid)?;
             let (unit, after) =
                 split_while(after, |character| character != '.' && !character.is_ascii_digit());
@@ -131,7 +131,7 @@ fn truncate(nanos: f64) -> u64 {
 }
 
 /// Prints `1h30m0s`, `1.5s`, `250ms` or `0s`. Values below one second have the largest unit with a nonzero integer part.
-/// Longer values have hours, minutes and seconds.
+/// Other values have hours, minutes and seconds, from the largest unit that is not zero.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.unsigned_abs();
@@ -166,8 +166,8 @@ fn write_in(f: &mut fmt::Formatter<'_>, nanos: u64, unit: u64, places: usize, na
     f.write_str(name)
 }
 
-/// Quotes a text like the unexported `quote` of Go's package `time`. In contrast to `strconv.Quote`, it writes bytes of
-/// non-ASCII characters and of control characters in hex.
+/// Quotes a text like the unexported `quote` of Go's package `time`. In contrast to `strconv.Quote`, it writes the bytes of
+/// non-ASCII characters, and of characters below the blank, in hex.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

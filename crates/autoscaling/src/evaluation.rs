@@ -1,7 +1,7 @@
 //! The evaluation of an HPA's metrics, one at a time and in any order. A caller with many metrics can yield
 //! between two metrics, and drop each answer after its evaluation.
 //!
-//! The memory for the result of a metric is bounded, regardless of the number of pods and the length of errors.
+//! The memory for the results is bounded: further pods are only counted, and further error texts are truncated.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const MAX_LISTED_PODS: usize = 20_000;
 /// is truncated to [`SHORT_ERROR`] bytes.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// Maximum bytes of an error text that exceeds [`MAX_ERROR_BYTES`].
+/// Maximum bytes of each error text beyond [`MAX_ERROR_BYTES`].
 const SHORT_ERROR: usize = 128;
 
 /// The metrics of one HPA, with the results so far. [`crate::decide()`] evaluates all metrics at once.
@@ -201,7 +201,7 @@ impl<'a> Evaluation<'a> {
         self.pods_left = self.pods_left.saturating_sub(reading.pods.len());
     }
 
-    /// The text of an error, truncated to the bytes that are left.
+    /// The text of an error, truncated to [`SHORT_ERROR`] bytes if it exceeds the bytes that are left.
     fn bounded(&mut self, error: &str) -> Arc<str> {
         if *self.last_error == *error {
             return Arc::clone(&self.last_error);

@@ -88,7 +88,7 @@ impl RescaleReason {
     }
 }
 
-/// The number of direction changes within an hour from which an HPA is flapping.
+/// An HPA with at least this number of direction changes within an hour is flapping.
 pub const FLAPPING: usize = 4;
 
 /// Counts the changes of direction in a sequence of replica counts. Repeated counts are ignored.

@@ -2,8 +2,8 @@
 //!
 //! A failure is classified where it occurs, and the [explanation](crate::explanation) contains the class. The statuses
 //! and events of other controllers, and the records of earlier versions, contain only a text.
-//! [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts. Nothing else depends on
-//! the wording of an error. The texts quote values by Go's `%q`.
+//! [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts. No decision depends on the
+//! wording of an error. [`quote`] quotes values in texts, as Go's `%q`.
 
 use std::fmt::Write;
 
@@ -97,7 +97,7 @@ pub enum MetricFailureClass {
     ApiUnavailable,
     /// The controller lacks a permission (403).
     Forbidden,
-    /// The metrics API has no value for the metric.
+    /// The metrics API has no value for the metric, or no value that matches the known pods.
     NoValues,
     /// No pod has a usable sample.
     NoSamples,
@@ -189,7 +189,7 @@ fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return character == ' ' || character.is_ascii_graphic();
     }
-    // Rust escapes all other characters, and a mark at the start of a text. A letter before the character avoids the
+    // `escape_debug` escapes unprintable characters, and a mark at the start of a text. A preceding letter avoids the
     // second case.
     let after_letter = ['a', character].iter().collect::<String>();
     after_letter.escape_debug().count() == 2

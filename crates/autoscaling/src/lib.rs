@@ -1,10 +1,10 @@
 //! The rules of Kubernetes' HorizontalPodAutoscaler controller as pure functions.
 //!
-//! The crate has no I/O, no async, no clock and no logging: the time is an argument. The source of every rule and text,
-//! called *upstream*, is `pkg/controller/podautoscaler` of Kubernetes v1.37.1. With [`settings::Version::V1_36`], the rules
-//! and texts are those of v1.36.
+//! The crate has no I/O, no async, no clock and no logging: the time is an argument. The rules, and the texts of statuses
+//! and events, come from `pkg/controller/podautoscaler` of Kubernetes v1.37.1, called *upstream*. With
+//! [`settings::Version::V1_36`], they are those of v1.36.
 //!
-//! A sync of an HPA has three steps. Between them, the caller sends the requests:
+//! A sync of an HPA has three steps, and the caller sends the requests between them:
 //!
 //! 1. [`plan()`] checks the HPA and its [`Scale`], and returns the [queries](query) to the metrics APIs if metrics are
 //!    needed.

@@ -1,5 +1,5 @@
-//! Saturating conversions from a float or a wide integer to a narrower integer, named after their rounding. Upstream
-//! wraps in some cases, which once scaled an overloaded workload to 1 replica.
+//! Saturating conversions of numbers to `i32` and `i64`. Upstream wraps in some cases, which once scaled an overloaded
+//! workload to 1 replica.
 
 /// Rounds up to a replica count. NaN becomes 0.
 pub(crate) fn ceil_to_count(value: f64) -> i32 {

@@ -61,7 +61,7 @@ pub struct ScaleFailure {
 pub enum Overlap {
     /// No other HPA controls any of the pods.
     None,
-    /// All HPAs that control any of the pods, including this one, as sorted `namespace/name`.
+    /// All HPAs that control any of the pods, including this HPA, as sorted `namespace/name`.
     Shared(Vec<String>),
     /// This HPA was deleted during the sync.
     Deleted,
@@ -108,7 +108,7 @@ impl Case {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PlannedMetric {
     Query(Query),
-    /// The metric fails, because its selector is invalid, with this text.
+    /// The selector of the metric is invalid, so the metric fails with this text.
     BadSelector(String),
     /// The metric fails, because its source is invalid.
     Invalid,
@@ -174,8 +174,8 @@ impl Plan {
 
 /// Plans a sync, from the HPA and its Scale.
 ///
-/// `overlap` returns the other HPAs that control pods of the selector. It is called at most once, and only if metrics are
-/// needed otherwise. As in upstream, it should store the selector of this HPA for the checks of other HPAs.
+/// `overlap` searches for other HPAs that control pods of the selector. It is called at most once, after all other checks,
+/// if they require metrics. As in upstream, it should store the selector of this HPA for the checks of other HPAs.
 pub fn plan(
     hpa: &Hpa<'_>,
     scale: Result<Scale, ScaleFailure>,
@@ -241,8 +241,8 @@ pub(crate) fn has_object_or_external(spec: &Spec) -> bool {
 fn planned(hpa: &Hpa<'_>, metric: &MetricSource, selector: &Arc<str>) -> PlannedMetric {
     let namespace: Arc<str> = hpa.namespace.into();
     let selected = |metric: &crate::status::MetricIdentifier| {
-        // Upstream converts an absent selector to one that selects nothing. But its text is empty, which the servers read
-        // as all series.
+        // Upstream converts an absent selector to a selector that matches nothing. The text of that selector is empty, so
+        // the servers return all series.
         let everything = LabelSelector::default();
         Selector::from_label_selector(Some(metric.selector.as_ref().unwrap_or(&everything)))
             .map(|selector| Arc::<str>::from(selector.to_string()))

@@ -140,14 +140,14 @@ impl ResourceList {
     /// Creates a list. The last of several entries with the same name is kept.
     pub fn new(entries: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
-        // After this, the last of several entries with the same name is the first, and `dedup_by` keeps it.
+        // The reversal and the stable sort put the last of several entries with the same name first. `dedup_by` keeps it.
         entries.reverse();
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         entries.dedup_by(|(later, _), (kept, _)| later == kept);
         Self(entries.into_boxed_slice())
     }
 
-    /// The amount of a resource.
+    /// The amount of a resource. `None` if the list lacks the resource.
     pub fn get(&self, resource: &str) -> Option<Quantity> {
         let at = self.0.binary_search_by(|(name, _)| (**name).cmp(resource)).ok()?;
         self.0.get(at).map(|(_, quantity)| *quantity)

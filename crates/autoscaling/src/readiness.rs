@@ -41,7 +41,7 @@ pub(crate) struct GroupedPods {
 
 impl GroupedPods {
     /// Groups the pods. Only the last of several samples of a pod is used. `cpu` is true for the resource cpu, the only
-    /// one for which the readiness of pods matters.
+    /// resource for which the Ready condition matters.
     pub(crate) fn new(
         pods: &[Arc<Pod>],
         mut samples: Vec<Sample<'_>>,

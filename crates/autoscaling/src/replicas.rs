@@ -88,8 +88,8 @@ impl Calculator<'_> {
         }
     }
 
-    /// Computes an External metric. `total` is in milli-units. As in upstream, the status shows a total at the maximum of
-    /// an i64 undivided.
+    /// Computes an External metric. `total` is in milli-units. As in upstream, the status shows a total of `i64::MAX`
+    /// undivided, even with a target per pod.
     pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
         let mut computed = self.single(total, target)?;
         if total as f64 >= i64::MAX as f64
@@ -278,7 +278,7 @@ impl Calculator<'_> {
         }
     }
 
-    /// The number of running and Ready pods, including terminating ones.
+    /// The number of running and Ready pods, including terminating pods.
     fn running_and_ready(&self) -> Result<i64, Failure> {
         if self.pods.is_empty() {
             let text = format!("unable to calculate ready pods: {NO_PODS}");
@@ -305,7 +305,7 @@ struct Fill {
     missing: Option<Assumed>,
     /// Whether unready pods are values with a usage of 0.
     unready: bool,
-    /// The number of values, including the assumed ones.
+    /// The number of values, including assumed values.
     values: i64,
 }
 

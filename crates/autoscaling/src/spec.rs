@@ -24,7 +24,8 @@ pub struct Spec {
     pub max_replicas: i32,
     /// `metrics`.
     pub metrics: Box<[MetricSource]>,
-    /// `behavior`. `None` means the controller's flags, and at most twice the replicas or 4 per sync.
+    /// `behavior`. `None` means stabilization by the controller's flag, and scale-ups to at most the larger of 4 and twice
+    /// the current count.
     pub behavior: Option<Behavior>,
 }
 
@@ -162,7 +163,7 @@ pub enum PolicyKind {
     Pods,
     /// A percentage of the replicas at the start of the period.
     Percent,
-    /// Any other text. As in upstream, such a policy allows what the previous policy allows.
+    /// Any other text. As in upstream, such a policy allows the count of the previous policy, or 0 if it is the first.
     Unknown,
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn with_behavior(
 }
 
 impl StabilizationStep {
-    /// Creates the step from the proposal `before` to the count `after`. `recommendations` contains those within a
+    /// Creates the step from the proposal `before` to the count `after`. `recommendations` contains the entries within a
     /// window, in any order.
     fn new(
         before: i32,
@@ -93,9 +93,9 @@ impl StabilizationStep {
         mut recommendations: Vec<WindowEntry>,
     ) -> Self {
         recommendations.sort_unstable_by_key(|held| (held.at, held.replicas));
-        // Above the proposal, the count is held by recommendations of the scale-down window that are at least as high
-        // as the count. Below the proposal, it is held by recommendations of the scale-up window that are at most as
-        // high. The newest of them expires last.
+        // A count above the proposal is due to recommendations of the scale-down window that are at least as high as the
+        // count. A count below the proposal is due to recommendations of the scale-up window that are at most as high.
+        // The newest of these recommendations expires last.
         let holds = |held: &&WindowEntry| match after.cmp(&before) {
             Ordering::Greater => held.expires_down.is_some() && held.replicas >= after,
             Ordering::Less => held.expires_up.is_some() && held.replicas <= after,

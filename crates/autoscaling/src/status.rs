@@ -1,5 +1,5 @@
-//! `HorizontalPodAutoscalerStatus` of `autoscaling/v2`, with the names of its fields. The types, reasons and messages of
-//! its conditions are those of `pkg/controller/podautoscaler/horizontal.go` of Kubernetes.
+//! `HorizontalPodAutoscalerStatus` of `autoscaling/v2`. The types, reasons and messages of its conditions are those of
+//! `pkg/controller/podautoscaler/horizontal.go` of Kubernetes.
 
 use std::borrow::Cow;
 
@@ -19,10 +19,10 @@ pub struct Status {
     /// The time of the last change of the replica count, in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_scale_time: Option<Timestamp>,
-    /// The count of the Scale at the start of the last sync.
+    /// The count of the Scale at the start of the last sync that read the Scale.
     #[serde(skip_serializing_if = "is_zero")]
     pub current_replicas: i32,
-    /// The last computed count.
+    /// The last count that a sync computed and applied.
     pub desired_replicas: i32,
     /// The current values of the metrics. An empty list is `null` in JSON.
     #[serde(deserialize_with = "null_is_default", serialize_with = "empty_is_null")]

@@ -205,7 +205,7 @@ fn every_pod_is_in_the_group_of_its_phase_condition_times_and_sample() {
 /// The outcomes of one metric: a failure (`None`), or a proposal.
 const OUTCOMES: [Option<i64>; 7] = [None, Some(-1), Some(0), Some(1), Some(2), Some(3), Some(5)];
 
-/// The chosen proposal and its index. A later proposal replaces an earlier one that is lower or zero.
+/// The chosen proposal and its index. A proposal replaces the previous choice if it is higher, or if the choice is zero.
 fn best(outcomes: &[Option<i64>]) -> (i64, Option<usize>) {
     let (mut best, mut index) = (0, None);
     for (at, outcome) in outcomes.iter().enumerate() {

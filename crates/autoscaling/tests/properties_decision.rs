@@ -58,7 +58,7 @@ fn one_world(seed: u64) -> u64 {
         let case = || format!("seed {seed}: {load:?} in {world:?}");
 
         let (min, max) = (world.min, world.workload.spec.max_replicas);
-        // A target at zero replicas is below `minReplicas` if scaling is disabled, or if no metric has a value.
+        // A target may stay at zero replicas, below `minReplicas`, if scaling is disabled or if no metric has a value.
         let stays_at_zero =
             count == 0 && matches!(decision.verdict(), Verdict::Disabled | Verdict::NoCount(_));
         let bounded = (min..=max).contains(&count) || stays_at_zero;

@@ -54,13 +54,14 @@ pub struct Explanation {
     pub stabilization: Option<StabilizationStep>,
     /// Rates and bounds. `None` if neither a proposal nor a violated bound determines the count.
     pub limit: Option<LimitStep>,
-    /// The minimum, if it raised a result below it for a target at zero replicas.
+    /// The minimum, if it replaced a lower result for a target at zero replicas.
     pub lifted_to_min: Option<i32>,
     /// The resulting count. `None` if no count could be computed.
     pub desired: Option<i32>,
     /// The reason why no count could be computed, in upstream's words.
     pub failure: Option<Arc<str>>,
-    /// The class of [`Self::failure`] if the Scale was unavailable. [`Self::scale_failure`] also classifies old records.
+    /// The class of [`Self::failure`] if the Scale was unavailable. `None` in records of earlier versions, which
+    /// [`Self::scale_failure`] classifies by their text.
     #[serde(default)]
     pub failure_class: Option<ScaleFailureClass>,
 }
@@ -110,7 +111,8 @@ pub struct StabilizationStep {
     pub up_window_seconds: Option<i64>,
     /// The scale-down window in seconds.
     pub down_window_seconds: i64,
-    /// The newest recommendation that keeps the count above or below the proposal. It is the last of them to expire.
+    /// The recommendation that keeps the count above or below the proposal. If there are several, the newest of them, which
+    /// expires last.
     pub held_by: Option<Recommendation>,
     /// The earlier recommendations within a window, oldest first. Empty in a [condensed](Explanation::condensed)
     /// explanation.
@@ -241,7 +243,8 @@ pub fn amount_times(measure: Measure, factor: f64, subject: &Subject) -> String 
     }
 }
 
-/// Prints milli-units: cpu below one core in milli-cores, memory in binary units, anything else in units.
+/// Prints milli-units. For resource metrics, cpu below one core is in milli-cores, and memory is in binary units. Other
+/// amounts are in units.
 pub fn milli(amount: i64, subject: &Subject) -> String {
     milli_amount(amount as f64, subject)
 }

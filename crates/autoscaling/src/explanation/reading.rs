@@ -78,7 +78,7 @@ pub struct FailedMetric {
     pub subject: Subject,
     /// The reason of the event: `FailedGetResourceMetric`.
     pub reason: Arc<str>,
-    /// The class of the failure. [`Self::class()`] also classifies old records.
+    /// The class of the failure. `None` in records of earlier versions, which [`Self::class()`] classifies by their text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<MetricFailureClass>,
     /// The message of the event.
@@ -100,7 +100,8 @@ pub struct MetricReading {
     /// The undivided value in milli-units, for Object and External metrics with a target per pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
-    /// `value / target`. `null` in JSON if the result is infinite or NaN (a target of 0).
+    /// `value / target`. `null` in JSON if the result is infinite or NaN: for a target of 0, or a value per pod at zero
+    /// replicas.
     #[serde(with = "finite")]
     pub ratio: f64,
     /// The lowest ratio within tolerance.
@@ -120,7 +121,7 @@ pub struct MetricReading {
     /// The number of running and ready pods, by which the ratio of an Object or External metric is multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_pods: Option<i64>,
-    /// The second computation of the ratio. `None` if no missing or unready pods were filled in.
+    /// The second computation of the ratio. `None` if no pods are missing and no unready pods were filled in.
     pub corrected: Option<Corrected>,
     /// The rule that determined the proposal.
     pub why: ProposalReason,
@@ -190,7 +191,7 @@ pub enum ProposalReason {
     CorrectedWithinTolerance,
     /// The current count, because the first and the corrected ratio are on different sides of 1.
     DirectionReversed,
-    /// The current count, because a corrected ratio above 1 would lower the count, or one below 1 would raise it.
+    /// The current count, because a corrected ratio above 1 would lower it, or a corrected ratio below 1 would raise it.
     CountReversed,
     /// The value divided by the target per pod, rounded up.
     PerPod,
@@ -242,12 +243,13 @@ pub enum PodGroup {
     UnreadyNoCondition,
     /// Unready, because the pod has no start time.
     UnreadyNotStarted,
-    /// Unready, because the pod is not Ready during the cpu initialization period.
+    /// Unready during the cpu initialization period, because the Ready condition is False.
     UnreadyInitializing,
-    /// Unready, because during the cpu initialization period, the window of the sample starts before the last change of
-    /// the Ready condition.
+    /// Unready during the cpu initialization period, because the window of the sample starts before the last change of the
+    /// Ready condition.
     UnreadySampleTooOld,
-    /// Unready, because the Ready condition is False and last changed before the end of the initial readiness delay.
+    /// Unready after the cpu initialization period, because the Ready condition is False and last changed before the end of
+    /// the initial readiness delay.
     UnreadyNeverReady,
 }
 

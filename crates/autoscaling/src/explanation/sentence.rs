@@ -14,7 +14,7 @@ use crate::history::Direction;
 use crate::spec::SelectPolicy;
 use crate::status::Limit;
 
-/// The last step of a decision that prevented the count that the metrics require.
+/// The last step that limited the count of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
@@ -56,8 +56,8 @@ impl LimitingStep {
 }
 
 impl Explanation {
-    /// The last step that limited the count. `None` if the count is the proposal of the metrics, if autoscaling is
-    /// disabled, or if the HPA was deleted.
+    /// The last step that limited the count. `None` if no step limited the count, if autoscaling is disabled, or if the HPA
+    /// was deleted.
     pub fn limiting_step(&self) -> Option<LimitingStep> {
         match self.path {
             DecisionPath::AboveMax => return Some(LimitingStep::Maximum),
@@ -146,7 +146,7 @@ impl Explanation {
         }
     }
 
-    /// The proposal of the winning metric, followed by the limits on that proposal.
+    /// The proposal of the winning metric, followed by its limits. Without limits, the value of the metric and its target.
     fn reasons(&self, now: Timestamp) -> String {
         let mut obstacles = Vec::new();
         if let Some(step) = self.stabilization.as_ref().filter(|step| step.after != step.before) {
@@ -252,7 +252,7 @@ impl Explanation {
     }
 }
 
-/// The proposal of a metric, or its value if it proposes the current count.
+/// The proposal of a metric, or its value and target if a rule keeps the current count.
 fn proposal_text(reading: &MetricReading) -> String {
     let subject = &reading.subject;
     match reading.why {
@@ -301,7 +301,8 @@ impl ProposalReason {
 }
 
 impl MetricReading {
-    /// The number of pods by which the ratio was multiplied. `None` if the proposal is not such a product.
+    /// The number of pods by which the ratio was multiplied, even if the product was rejected. `None` if the ratio was not
+    /// multiplied.
     pub fn counted(&self) -> Option<i64> {
         match self.why {
             ProposalReason::Ratio => Some(self.ready_pods.unwrap_or_else(|| {

@@ -2,9 +2,9 @@
 //!
 //! Upstream keeps each entry until a later entry replaces it. So does this module while the history is within its bounds.
 //! Beyond the bounds, it first drops entries that are older than any window or period that the API server accepts. Then
-//! it drops entries that cannot change any decision. If too many entries remain, it merges neighbors conservatively: a
-//! merged recommendation is in effect for a longer time. A merged rescale counts against its direction for a longer time,
-//! and in favor of the other direction for a shorter time.
+//! it drops recommendations that cannot change any decision. If too many entries remain, it merges neighbors
+//! conservatively. A merged recommendation is in effect for a longer time. A merged rescale counts against its direction
+//! for a longer time, and in favor of the other direction for a shorter time.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub const SCALE_EVENTS: usize = 256;
 /// sync may have committed changes since the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changes {
-    /// The earlier rescales that the sync detected. `None` if the history had no uncertain rescale.
+    /// The uncertain rescales that the sync resolved. `None` if the history had no uncertain rescale.
     pub found: Option<Reconciliation>,
     /// The initial recommendation, for an HPA without recommendations.
     pub initial: Option<Recommendation>,

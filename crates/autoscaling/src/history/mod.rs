@@ -6,9 +6,9 @@
 //! events of the HPA with [`History::rebuilt`].
 //!
 //! A lost response or another process may leave a rescale uncertain. The next sync that reads the Scale checks for such
-//! a rescale. An uncertain rescale never allows a larger change than the real one. A rescale at an uncertain time counts at
-//! its latest possible time for policies of its direction, and at its earliest possible time for the opposite policies. A
-//! rescale of unknown size uses up the full allowance of the policies in both directions.
+//! a rescale. An uncertain rescale never allows a larger change than a known rescale would. A rescale at an uncertain time
+//! counts at its latest possible time for policies of its direction, and at its earliest possible time for the opposite
+//! policies. A rescale of unknown size uses up the full allowance of the policies in both directions.
 
 mod commit;
 #[cfg(test)]
@@ -27,7 +27,7 @@ use crate::status::{
 };
 
 /// The recommendations, scale events and uncertain rescales of one HPA. The entries are not sorted by time, because a new
-/// entry may replace an outdated one.
+/// entry may replace an outdated entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
@@ -47,8 +47,8 @@ pub struct History {
     /// A write with a lost response. The next sync that reads the Scale determines its outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<PendingWrite>,
-    /// Time of the handover from another process, or of the rebuild. The last rescale before this time may be missing
-    /// until the next sync that reads the Scale.
+    /// Time of the handover from another process, or of the rebuild. The next sync that reads the Scale checks whether the
+    /// history lacks a rescale of the previous process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Timestamp>,
 }
@@ -67,10 +67,10 @@ pub struct Recommendation {
 pub struct ScaleEvent {
     /// Time of the rescale; the latest possible time if the time is uncertain.
     pub at: Timestamp,
-    /// The number of pods; never negative.
+    /// The number of added or removed pods; never negative.
     pub change: i32,
-    /// The earliest possible time, if the time is uncertain. For policies of the other direction, the event leaves the
-    /// period relative to this time.
+    /// The earliest possible time, if the time is uncertain. For policies of the other direction, the event counts at this
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
 }
@@ -102,7 +102,7 @@ impl History {
         *self == Self::default()
     }
 
-    /// Marks the history as inherited from another process, which may have rescaled until `now`.
+    /// Marks the history as inherited at `now` from another process, whose last rescale may be missing.
     #[must_use]
     pub fn inherit(self, now: Timestamp) -> Self {
         Self { inherited: Some(now), ..self }
@@ -153,19 +153,19 @@ pub(crate) fn after(at: Timestamp, duration: SignedDuration) -> Timestamp {
     at.saturating_add(duration).unwrap_or(at)
 }
 
-/// Maximum duration of a request, which bounds the last request of the previous process.
+/// Maximum duration of a request. No write of the previous process takes effect later than this after the handover.
 const MAX_IN_FLIGHT: SignedDuration = SignedDuration::from_secs(30);
 
 /// The uncertain rescales that a sync resolved, by comparing the Scale with the history and the status.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reconciliation {
-    /// The write with a lost response whose outcome is now known.
+    /// The write with a lost response that the sync compared with the Scale.
     pub settled: Option<PendingWrite>,
-    /// Whether [`History::inherited`] was set, and is now checked.
+    /// Whether [`History::inherited`] was set. The commit clears that field.
     pub owned: bool,
     /// The rescale of the write with a lost response, if the write may have taken effect.
     pub scale_event: Option<(Direction, AddedEntry<ScaleEvent>)>,
-    /// The time of a rescale by the previous process, of unknown size and direction.
+    /// The latest possible time of a rescale by the previous process, of unknown size and direction.
     pub unknown: Option<Timestamp>,
 }
 
@@ -196,7 +196,7 @@ impl History {
         {
             let (direction, mut added) = scale_event(behavior, from, to, at);
             if replicas != to {
-                // Another client changed the count before or after this write, or the write had no effect.
+                // Another client changed the count before or after this write, so the write may have had no effect.
                 added.entry.earliest = Some(Timestamp::MIN);
             }
             found.scale_event = Some((direction, added));
@@ -261,8 +261,8 @@ impl History {
     }
 }
 
-/// The count at the end of the sync that wrote the status: `desiredReplicas`. If that sync failed to write the Scale, or
-/// read the Scale but computed no count, `desiredReplicas` is from an earlier sync, and the count is `currentReplicas`.
+/// The count at the end of the sync that wrote the status: `desiredReplicas`. If that sync read the Scale, but computed no
+/// count or failed to write it, `desiredReplicas` is from an earlier sync. The count is then `currentReplicas`.
 fn status_count(status: &Status) -> i32 {
     let is_older = |condition: &Condition| {
         condition.kind == ABLE_TO_SCALE
@@ -318,15 +318,16 @@ impl History {
     /// merged event twice, with its first and its last date.
     ///
     /// The API server does not store recommendations, so the rebuilt history has none. The status contains the time of the
-    /// last rescale, and each event contains the new size of a rescale. Events may be missing or merged: the event store
-    /// was unavailable, the sender reached its limit, or a process stopped before it sent an event.
+    /// last rescale, and each event contains the new size of a rescale. Events may be merged. They may be missing, because
+    /// the event store was unavailable, the sender reached its limit, or a process stopped before it sent an event.
     ///
     /// `apart` is the sync period, the minimum time between two rescales. If two events are one period apart, no rescale
     /// fits between them, and the size in the older event is the count before the newer rescale. The events are followed
-    /// back from the last rescale as long as this is true. A distance of nearly two periods is not sufficient: a changed
-    /// spec triggers an extra sync, and the next sync follows one period later. The oldest event of the sequence, or the
-    /// last rescale in the status if no event matches it, becomes a rescale of unknown size. If `apart` is zero, all events
-    /// are ignored.
+    /// back from the last rescale as long as neighbors are one period apart. A distance of nearly two periods is too long:
+    /// a changed spec triggers an extra sync, and the next sync follows one period later. The oldest event of the sequence
+    /// becomes a rescale of unknown size. If the newest event does not match the last rescale in the status, the later of
+    /// the two becomes a rescale of unknown size, and the other events are ignored. The same applies if `apart` is at most
+    /// 4 s, twice the uncertainty of the time of a rescale.
     #[must_use]
     pub fn rebuilt(status: &Status, rescales: &[ObservedRescale], apart: Duration, now: Timestamp) -> Self {
         let mut history = Self::default().inherit(now);
@@ -352,8 +353,8 @@ impl History {
         let mut events = Vec::new();
         while let Some(newer) = rescale.filter(|newer| newer.latest() > reached) {
             let at = newer.latest().min(last);
-            // The status shows the count before the last rescale. Another client may have set this count, so the older
-            // event must agree with it.
+            // `currentReplicas` is the count before the last rescale, or its new size if a later sync wrote the status.
+            // Another client may have set the count before the rescale, so the older event must agree with the status.
             let from = status.current_replicas;
             let agrees = |older: &ObservedRescale| !events.is_empty() || from == older.to || from == newer.to;
             rescale =

@@ -111,12 +111,12 @@ impl Quantity {
         self.nanos == 0
     }
 
-    /// The format of the text from which the quantity was parsed, or that of the constructor.
+    /// The format, derived from the suffix of the parsed text or passed to the constructor.
     pub fn format(self) -> Format {
         self.format
     }
 
-    /// The digits and the exponent of ten for the largest decimal suffix, up to `E`, with integer digits.
+    /// Returns an integer and the exponent of ten of its suffix: the largest decimal suffix, up to `E`, without a fraction.
     fn split_by_thousands(self) -> (i128, i32) {
         if self.nanos == 0 {
             return (0, 0);
@@ -129,8 +129,8 @@ impl Quantity {
         (digits, exponent)
     }
 
-    /// The digits and the largest binary suffix with integer digits. `None` if the value is printed in decimal, because it
-    /// has a fraction or is below 1024.
+    /// Returns an integer and its suffix: the largest binary suffix without a fraction. `None` if the value is printed in
+    /// decimal, because it has a fraction or its magnitude is below 1024.
     fn split_by_1024(self) -> Option<(i128, &'static str)> {
         if self.nanos % NANOS_PER_UNIT != 0 {
             return None;
@@ -240,7 +240,7 @@ impl Visitor<'_> for QuantityVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, units: f64) -> Result<Quantity, E> {
-        // The shortest decimal representation of the float has the digits of the JSON text.
+        // The shortest decimal representation of the float has the digits of the JSON text, if there are at most 15.
         units.to_string().parse().map_err(E::custom)
     }
 
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(q("0.1").as_f64(), 0.1);
         assert_eq!(q("1e3").as_f64(), 1000.0);
         assert_eq!(q("1Ki").saturating_add(q("500m")).as_f64(), 1024.5);
-        // One value for each number of decimal places. Computed from nano-units, each would be a different float.
+        // One value for each number of decimal places. A computation from nano-units would yield different floats.
         let written = ["4.3", "0.06", "0.011", "0.0019", "0.00003", "0.000001", "0.0000001", "0.00000005"];
         let digits = [43.0, 6.0, 11.0, 19.0, 3.0, 1.0, 1.0, 5.0];
         let powers = [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];

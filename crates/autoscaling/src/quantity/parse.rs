@@ -1,5 +1,5 @@
-//! Parses a quantity by the rules of `resource.ParseQuantity`, with its error texts. Digits may be missing before the
-//! dot, after the dot, or in both places (`Mi` is 0).
+//! Parses a quantity by the rules of `resource.ParseQuantity`, with its error texts. Digits may be missing before or after
+//! the dot. With most suffixes, both may be missing (`Mi` is 0, but `Pi` is an error).
 
 use std::str::FromStr;
 
@@ -110,7 +110,7 @@ fn interpret(suffix: &str) -> Option<Scale> {
     }
 }
 
-/// Whether digits may be missing. Go reads missing digits as 0 only if it does not use an `inf.Dec`.
+/// Whether all digits may be missing. Go reads missing digits as 0 only if it does not use an `inf.Dec`.
 fn digits_may_be_missing(scale: Scale) -> bool {
     match scale {
         Scale::Decimal(exponent, _) => exponent >= -9,
@@ -133,7 +133,8 @@ fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     small_amount(parts, exponent, factor).unwrap_or_else(|| large_amount(parts, exponent, factor))
 }
 
-/// The fast path of [`amount`] for at most 18 digits, none of them below a nano-unit. `None` for other amounts.
+/// The fast path of [`amount`] for at most 18 digits, none of them below a nano-unit. `None` for other amounts and on
+/// overflow.
 fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
     let count = parts.whole.len() + parts.fraction.len();
     if count > 18 {

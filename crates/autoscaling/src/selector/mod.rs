@@ -83,7 +83,7 @@ impl Selector {
     /// empty selector matches everything.
     ///
     /// # Errors
-    /// Fails for an unknown operator, and for keys or values that the operator does not allow.
+    /// Fails for an unknown operator, an invalid key or value, and a list of values that the operator does not allow.
     pub fn from_label_selector(selector: Option<&LabelSelector>) -> Result<Self, SelectorError> {
         match selector {
             None => Ok(Self { nothing: true, requirements: Box::default() }),
@@ -96,7 +96,7 @@ impl Selector {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// Whether the selector has no requirement, and therefore matches everything.
+    /// Whether the selector is present without a requirement, and therefore matches everything.
     pub fn is_empty(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
@@ -106,8 +106,8 @@ impl Selector {
         self.nothing
     }
 
-    /// A label and the only value with which it can match, for an index of objects by this label. `None` if no requirement
-    /// allows exactly one value.
+    /// A label that matched objects must have, and its required value, for an index of objects by this label. `None` if no
+    /// requirement allows exactly one value.
     pub fn required_label(&self) -> Option<(&str, &str)> {
         self.requirements.iter().find_map(|requirement| match (requirement.operator, &*requirement.values) {
             (Operator::In | Operator::Equals | Operator::DoubleEquals, [value]) => {

@@ -77,7 +77,7 @@ impl<'a> Parser<'a> {
         parser
     }
 
-    /// Returns the next token, and reads the one after it.
+    /// Returns the next token, and reads the following token.
     fn take(&mut self) -> Token<'a> {
         let (following, rest) = lex(self.rest);
         self.rest = rest;
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
         validate::requirement(key, operator, values)
     }
 
-    /// Parses the value after a comparison, which may be empty.
+    /// Parses the value after a comparison operator. The value may be empty.
     fn value(&mut self) -> Result<&'a str, SelectorError> {
         match self.next.kind {
             Kind::End | Kind::Comma => Ok(""),
@@ -134,7 +134,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the list after `in` or `notin`, whose values may be empty.
+    /// Parses the list of values after `in` or `notin`. Values may be empty.
     fn values(&mut self) -> Result<Vec<&'a str>, SelectorError> {
         if self.next.kind != Kind::OpenParen {
             return Err(self.found(" expected: '('"));
@@ -284,7 +284,7 @@ impl LabelSelector {
         })
     }
 
-    /// Returns the requirements of the labels, then those of the expressions. Fails at the first invalid requirement.
+    /// Returns the requirements of `matchLabels`, then those of `matchExpressions`. Fails at the first invalid requirement.
     pub(super) fn requirements(&self) -> Result<Vec<Requirement>, SelectorError> {
         let mut requirements = Vec::new();
         for (key, value) in self.match_labels.iter().flatten() {

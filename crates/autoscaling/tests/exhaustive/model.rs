@@ -198,7 +198,7 @@ pub(crate) struct ModelProposal {
     pub(crate) or_one_more: bool,
     /// The position of the first ratio, without assumed values.
     pub(crate) band: Band,
-    /// Whether a rule keeps the current count instead of the computed one.
+    /// Whether tolerance or another rule replaces the computed count.
     pub(crate) stays: bool,
 }
 
@@ -278,7 +278,7 @@ impl PerPod<'_> {
     }
 
     /// The ratio of usage to target, over the pods for which `usage` returns a value. `usage` receives the state of a pod
-    /// and its usage at the target. `None` if no pod has a value.
+    /// and its usage at the target. `None` without a value.
     fn ratio(&self, usage: impl Fn(PodState, i128) -> Option<i128>) -> Option<Ratio> {
         let (mut used, mut values, mut requested) = (0, 0, 0);
         for (index, &pod) in self.pods.iter().enumerate() {

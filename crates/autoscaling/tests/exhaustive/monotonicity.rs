@@ -6,7 +6,7 @@
 //!
 //! - [`Exception::IntoStaying`]: more pods are ready than the current count. Below the tolerance, the ratio times the
 //!   number of ready pods may exceed the current count. A higher load within tolerance proposes the current count. With
-//!   unready pods filled in, so does a load slightly above the tolerance.
+//!   unready pods filled in, a load slightly above the tolerance proposes it, too.
 //! - [`Exception::OutOfTolerance`]: fewer pods are ready than the current count, and no pod is unready. Within tolerance,
 //!   the current count is proposed. Slightly above the tolerance, the ratio times the number of ready pods is lower.
 //!
@@ -50,7 +50,7 @@ impl ProposalPair {
         Self { count, asked }
     }
 
-    /// The exception whose conditions apply to this load and the next higher one.
+    /// The exception whose conditions apply to this load and the next higher load.
     fn exception(self, higher: Self, current: i32, counts: PodCounts) -> Option<Exception> {
         if counts.missing == 0 && self.asked.band == Band::Below && self.count > current && higher.asked.stays
         {

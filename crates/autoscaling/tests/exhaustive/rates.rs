@@ -285,7 +285,7 @@ impl ModelWorkload {
         }
     }
 
-    /// Runs a sync, `gap` nanoseconds after the last one, and checks its limits. The metric proposes `wanted` replicas.
+    /// Runs a sync, `gap` nanoseconds after the last sync, and checks its limits. The metric proposes `wanted` replicas.
     fn sync(&mut self, up: &Rules, down: &Rules, workload: &mut Workload, gap: i64, wanted: i64) {
         self.nanos += gap;
         let before = self.count();
@@ -322,7 +322,8 @@ impl ModelWorkload {
         }
     }
 
-    /// Checks the sum of the changes in one direction, over every period of each policy that no other policy can exceed.
+    /// Checks the sum of the changes in one direction, over every period of each binding policy. A policy is binding if
+    /// `selectPolicy` is `Min`, or if there is no other policy.
     fn check_sums(&self, up: bool, rules: &Rules) {
         let binding = rules.select == Select::Min || rules.policies.len() == 1;
         for &policy in rules.policies.iter().filter(|_| binding) {
@@ -409,7 +410,7 @@ fn follow(
 #[test]
 fn following_the_policies_never_exceeds_them_in_any_window() {
     let steps = if WHOLE { 5 } else { 3 };
-    // The proposals alternate in any order, or are constant. If they are constant, `follow` also checks the sums of the
+    // The proposals are 1 and 1000 in every order, or constant. If they are constant, `follow` also checks the sums of the
     // changes.
     let mut plays = Vec::new();
     for pair in pairs() {

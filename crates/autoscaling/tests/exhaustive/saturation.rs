@@ -1,6 +1,6 @@
-//! Conversions of numbers. Every conversion from a float or a wide integer to a narrower one saturates, and the
+//! Conversions of numbers. Every conversion from a float or a wide integer to a narrower integer saturates, and the
 //! arithmetic of a decision does not wrap for any load. In a bounded domain, upstream's float64 arithmetic deviates from
-//! integer arithmetic only as the other proofs tolerate.
+//! integer arithmetic only as far as the other proofs tolerate.
 
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::spec::ValueTarget;
@@ -77,7 +77,8 @@ fn float_saturates_around_every_power_of_two_and_every_limit() {
 
 #[test]
 fn every_single_precision_float_saturates() {
-    // Covers every sign, exponent and upper half of the mantissa. In a debug build, the lower halves are 0, 1 and all ones.
+    // The upper 16 bits cover every sign, every exponent and the first 7 bits of the mantissa. In a build with debug
+    // assertions, the lower 16 bits are 0, 1 and all ones.
     let uppers: Vec<u32> = (0..=0xffff).collect();
     let lowers: Vec<u32> = if WHOLE { (0..=0xffff).collect() } else { vec![0, 1, 0xffff] };
     let cases = for_each_in_parallel(&uppers, |upper| {

@@ -15,7 +15,7 @@ use crate::workload::{
     NOW, SECOND, WHOLE, Workload, aged, asking_for, count_after, for_each_in_parallel, multisets, sequences,
 };
 
-/// Ages at and around the edges of `windows`, and one time in the future. Ages and windows are in nanoseconds.
+/// Ages at and around the edges of `windows`, and a negative age. Ages and windows are in nanoseconds.
 fn ages(windows: &[i64]) -> Vec<i64> {
     let mut ages: Vec<i64> = windows.iter().flat_map(|window| [window - 1, *window, window + 1]).collect();
     ages.push(-1);
@@ -35,7 +35,7 @@ fn history(recommended: &[RecommendationEntry]) -> History {
     History { recommendations, ..History::default() }
 }
 
-/// The expected history after a sync: the new entry replaces the last outdated one, or is appended.
+/// The expected history after a sync: the new entry replaces the last outdated entry, or is appended.
 fn expected_history(
     before: &History,
     outdated: impl Fn(usize) -> bool,
@@ -57,7 +57,7 @@ fn expected_history(
     after
 }
 
-/// The newest recommendation that satisfies `holds`: the highest one if several have the same age.
+/// The newest recommendation that satisfies `holds`. Of several with the same age, the highest.
 fn newest(
     recommended: &[RecommendationEntry],
     holds: impl Fn(RecommendationEntry) -> bool,

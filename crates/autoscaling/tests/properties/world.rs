@@ -186,7 +186,7 @@ impl World {
             .collect();
     }
 
-    /// Random loads, each at least as high as the previous one.
+    /// Random loads, each at least as high as the previous load.
     pub(crate) fn loads(&self, random: &mut Random) -> Vec<Load> {
         let mut loads = Vec::new();
         match self.kind {

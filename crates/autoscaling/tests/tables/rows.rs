@@ -68,7 +68,7 @@ pub(crate) fn label_selector(row: &Value) -> Vec<Comparison> {
     compared
 }
 
-/// Compares a text or an error.
+/// Compares the text of a value, or the text of its error.
 fn outcome<T: ToString, E: ToString>(what: &'static str, row: &Value, got: &Result<T, E>) -> Comparison {
     let expected = json!({ "canonical": row["canonical"], "error": row["error"] });
     let got = match got {

@@ -121,7 +121,7 @@ fn clock_jump_shifts_the_history_and_its_changes() {
     assert_eq!(last.unknown_up, Some(Timestamp::MAX));
 }
 
-/// Stores an entry as upstream does: replaces the last outdated entry, or appends the new one.
+/// Stores an entry as upstream does: replaces the last outdated entry, or appends the new entry.
 fn keep_all<T>(entries: &mut Vec<T>, entry: T, outdated: impl Fn(&T) -> bool) {
     match entries.iter().rposition(outdated) {
         Some(slot) => entries[slot] = entry,
@@ -261,8 +261,8 @@ fn entries_out_of_reach_of_any_window_are_dropped_first() {
 
 #[test]
 fn entries_that_just_fit_are_kept() {
-    // The counts fall, so each entry may determine the result of a window, except the first one: the second one has the
-    // same count.
+    // The counts fall, so each entry may determine the result of a window. The first entry is an exception, because the
+    // second entry has the same count.
     let mut history = History::default();
     for (second, replicas) in (0..).zip(std::iter::once(2000).chain((0..512).map(|below| 2000 - below))) {
         recommend(&mut history, Recommendation { at: at(second), replicas }, 3600);
@@ -270,8 +270,8 @@ fn entries_that_just_fit_are_kept() {
     assert_eq!(history.recommendations.len(), RECOMMENDATIONS);
     assert_eq!(history.recommendations[0], Recommendation { at: at(1), replicas: 2000 });
 
-    // The entries at seconds 0 and 1 are too old for any policy: one is dropped, and one is replaced. The entries are not
-    // sorted by time.
+    // The entries at seconds 0 and 1 are too old for any policy. The new entry replaces the entry at second 1, and the
+    // entry at second 0 is dropped. The entries are not sorted by time.
     let rescaled = |second| ScaleEvent::new(at(second), 1);
     let mut expected: Vec<_> = (2000..2255).rev().map(rescaled).collect();
     let mut scale_ups = expected.clone();
