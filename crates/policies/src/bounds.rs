@@ -90,8 +90,8 @@ impl ActiveBounds {
                 schedule: Arc::clone(&schedule.name),
                 until: phase.until,
             };
-            // Of equal bounds, the one with the latest end is used, and then the one with the first name. The order of
-            // the schedules does not matter.
+            // Of equal bounds, the bound with the latest end is used. If the ends are also equal, the bound with the first
+            // name is used. The order of the schedules does not matter.
             let rest = |bound: &ActiveBound| {
                 (bound.until.unwrap_or(Timestamp::MAX), std::cmp::Reverse(Arc::clone(&bound.schedule)))
             };
@@ -176,7 +176,7 @@ impl fmt::Display for Contradiction {
     }
 }
 
-/// Returns the first contradiction of the schedules within a year from `now`, or within a thousand edges.
+/// Returns the first contradiction of the schedules within a year from `now`, and within a thousand edges.
 pub fn contradiction(schedules: &[Schedule], now: Timestamp) -> Option<Contradiction> {
     let (has_floor, has_ceiling) = (
         schedules.iter().any(|schedule| schedule.min_replicas.is_some()),
@@ -199,8 +199,8 @@ pub fn contradiction(schedules: &[Schedule], now: Timestamp) -> Option<Contradic
     None
 }
 
-/// Returns the settings of the controller, with the values that the policy sets. As over the flags, `behavior` of the HPA
-/// takes precedence over `tolerance` and `downscaleStabilizationSeconds`.
+/// Returns the settings of the controller, with the values that the policy sets. `behavior` of the HPA takes precedence over
+/// `tolerance` and `downscaleStabilizationSeconds` of the policy, and over the flags.
 pub fn settings(policy: &PolicySpec, settings: &Settings) -> Settings {
     let seconds = |seconds: Option<u32>, default| {
         seconds.map_or(default, |seconds| Duration::from_secs(seconds.into()))

@@ -22,7 +22,8 @@ pub struct BurstSpec {
     pub window_seconds: u32,
     /// `stableWindowSeconds`: the length of the stable window.
     pub stable_window_seconds: u32,
-    /// `thresholdPercent`: the proposal of the panic window from which the panic mode starts, in percent of the ready pods.
+    /// `thresholdPercent`: the panic mode starts if the proposal of the panic window is at least this percentage of the
+    /// ready pods.
     pub threshold_percent: u32,
     /// `scaleDownDelaySeconds`: the time for which a higher proposal stays in effect.
     pub scale_down_delay_seconds: u32,

@@ -1,10 +1,9 @@
 //! The choice among the proposals of metrics: corrections of proposals, fallbacks of failed metrics, then `combine`. If no
 //! rule has an effect, the choice is that of the reference.
 //!
-//! [`ignore_containers`] is the correction of inputs, `corrections.ignoreContainersWithoutRequest`: it omits the named
-//! containers from a resource that they do not request. Without the correction, such a container fails the whole metric.
-//! The correction changes the inputs of a metric, not its computation. [`choose`] applies the other correction,
-//! `averageValueWithinTolerance`.
+//! [`ignore_containers`] applies `corrections.ignoreContainersWithoutRequest`: it omits the named containers from a
+//! resource that they do not request. Without the correction, such a container fails the whole metric. The correction
+//! changes the inputs of a metric, not its computation. [`choose`] applies `corrections.averageValueWithinTolerance`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -128,7 +128,7 @@ pub fn guard(guards: &Guards, inputs: &GuardInputs, proposed: i32) -> Guarded {
 }
 
 impl GuardInputs {
-    /// Returns `allowed`, or the violated bound that `count` corrects and `allowed` does not.
+    /// Returns `allowed`, moved towards `count` as far as a violated bound requires.
     fn within_bounds(&self, allowed: i32, count: i32) -> i32 {
         if self.min > self.max {
             return allowed;
@@ -223,8 +223,8 @@ impl fmt::Display for OwnedPodsStep {
     }
 }
 
-/// Applies `ownedPodsOnly`. Returns the pods without those of another owner, in the same order. The effect is `None` if no
-/// pod was excluded.
+/// Applies `ownedPodsOnly`. Returns the pods except for those with [`Ownership::Other`], in the same order. The effect is
+/// `None` if no pod was excluded.
 pub fn owned_pods(
     pods: &[Arc<Pod>],
     ownership: impl Fn(&Pod) -> Ownership,

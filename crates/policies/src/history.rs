@@ -15,7 +15,7 @@ use crate::spec::{Cause, Fallback};
 /// A metric of an HPA in one sync.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricState {
-    /// The key in the history: type and short name, with a number if several metrics have the same ones.
+    /// The key in the history: the type and the short name, and a number if an earlier metric has the same type and name.
     pub key: Arc<str>,
     /// The name of the metric in the spec.
     pub name: Arc<str>,
@@ -56,7 +56,7 @@ impl Cause {
 }
 
 /// Returns the metrics of an evaluation, in the order of the spec. Empty if the sync reads no metrics. A metric that was
-/// not evaluated is a failed one.
+/// not evaluated has failed.
 pub fn states(evaluation: &Evaluation<'_>) -> Vec<MetricState> {
     let mut counts = BTreeMap::<String, usize>::new();
     (0..evaluation.metrics())
@@ -119,7 +119,7 @@ const AT_ONCE: SignedDuration = SignedDuration::from_mins(2);
 pub struct PolicyHistory {
     /// The history of each metric, by [`MetricState::key`].
     pub metrics: BTreeMap<Arc<str>, MetricHistory>,
-    /// The time at which all metrics dropped to 0 at once, until one of them has another value.
+    /// The time at which all metrics dropped to 0 at once. `None` after any metric has another value.
     pub zero_since: Option<Timestamp>,
 }
 
@@ -202,7 +202,7 @@ impl PolicyHistory {
     }
 }
 
-/// Returns the fallback of a metric for a cause: the first one for this metric, otherwise the first one for all metrics.
+/// Returns the fallback of a metric for a cause: the first entry for this metric, otherwise the first entry for all metrics.
 pub(crate) fn matching<'a>(fallbacks: &'a [Fallback], metric: &str, cause: Cause) -> Option<&'a Fallback> {
     let of_cause = || fallbacks.iter().filter(|fallback| fallback.when == cause);
     let named = of_cause().find(|fallback| fallback.metric.as_deref() == Some(metric));

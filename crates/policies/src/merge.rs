@@ -17,8 +17,8 @@ pub struct Source {
     pub level: Level,
     /// The name of the object, as `namespace/name` for a ScalingPolicy. Ignored for an annotation.
     pub name: Arc<str>,
-    /// `metadata.creationTimestamp`. Of two policies of one level, the older one takes precedence. If their times are
-    /// equal or missing, the first one by name does.
+    /// `metadata.creationTimestamp`. Of two policies of one level, the older policy takes precedence. A policy without a
+    /// time is the newest. If the times are equal, the first policy by name takes precedence.
     pub created: Option<Timestamp>,
     /// The fields of the policy, and its problems.
     pub parsed: Arc<Parsed>,
@@ -44,20 +44,20 @@ pub struct Policy {
     pub sources: Vec<Source>,
     /// For each field that is set, the index of its source in [`Self::sources`], by the path of the field.
     pub origins: BTreeMap<&'static str, usize>,
-    /// The fields without an effect, because an older source of the same level sets them.
+    /// The fields without an effect, because another source of the same level takes precedence.
     pub overridden: Vec<Overridden>,
     /// The problems of the sources, including values beyond a limit. Each has the index of its source.
     pub problems: Vec<(usize, Problem)>,
 }
 
-/// A field that has no effect, because an older policy of the same level sets it.
+/// A field that has no effect, because another policy of the same level sets it and takes precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overridden {
     /// The path of the field: `guards.rollout`.
     pub field: &'static str,
     /// The index of the policy in [`Policy::sources`].
     pub source: usize,
-    /// The index of the older policy.
+    /// The index of the policy that takes precedence.
     pub by: usize,
 }
 
@@ -170,7 +170,7 @@ struct Limit {
 }
 
 impl Limit {
-    /// Applies the limits to the fields of a policy. Returns the values beyond a limit.
+    /// Applies the limits to the fields of a policy. Returns a problem for each value beyond a limit.
     fn apply(&self, spec: &mut PolicySpec) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut report = |path: String, limit: String, effect: String| {
@@ -208,7 +208,7 @@ impl Limit {
             for Schedule { name, min_replicas, max_replicas, .. } in &mut limited {
                 let path = |field| format!("schedules.{name}.{field}");
                 if let Some(replicas) = min_replicas {
-                    // A floor must not exceed any allowed ceiling.
+                    // A floor must not exceed the highest allowed ceiling.
                     bounded(path("minReplicas"), "highestFloor", floor, replicas);
                     bounded(path("minReplicas"), "highestCeiling", ceiling, replicas);
                 }

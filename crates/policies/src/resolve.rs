@@ -1,6 +1,6 @@
 //! The rules of a policy at a time, and their next change. All HPAs with the same policy share the rules.
 //!
-//! The mode is the changes of the count that are allowed. It applies after the guards.
+//! The mode determines which changes of the count are allowed. It applies after the guards.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Rules {
 /// The mode at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActiveMode {
-    /// The mode. `None` if it is invalid, so the count is held.
+    /// The mode. `None` if it is invalid, so the count does not change.
     pub mode: Option<Mode>,
     /// The count of [`Mode::Pinned`].
     pub replicas: i32,
@@ -152,7 +152,7 @@ impl fmt::Display for NextChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModeStep {
-    /// The mode. `None` if it is invalid, so the count is held.
+    /// The mode. `None` if it is invalid, so the count does not change.
     pub mode: Option<Mode>,
     /// The end of the mode. `None` if it never ends.
     pub until: Option<Timestamp>,

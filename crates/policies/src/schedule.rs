@@ -1,5 +1,5 @@
-//! Recurring schedules. A schedule starts at the times of one cron expression, and ends at the times of another one, in a
-//! time zone.
+//! Recurring schedules. A schedule starts at the times of one cron expression, and ends at the times of a second
+//! expression. Both expressions use the same time zone.
 //!
 //! A schedule is active if its last start is not before its last end. A start takes precedence over an end with the same
 //! local time. A local time that a clock change skips occurs at the change. A local time that occurs twice is used only
@@ -131,7 +131,7 @@ impl Calendar {
 
     /// The last time of an expression up to `now`, as local time.
     fn last(&self, cron: &Cron, now: Timestamp) -> Option<DateTime> {
-        // After a clock change repeats local times, all of them have already occurred once.
+        // After a clock change, the search includes all repeated local times, because each has already occurred once.
         let mut local = self.zone.to_datetime(now).checked_add(self.repeated_before(now)).ok()?;
         let mut is_first = true;
         loop {

@@ -1,4 +1,4 @@
-//! The effect of a policy on one decision, and the data that its sources returned, for conditions and records.
+//! The effect of a policy on one decision, and the data that the sources of metrics returned, for conditions and records.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub enum Step {
 /// The reason of a step in conditions, events and metrics. Ordered by precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StepReason {
-    /// The mode is invalid, so the count is held.
+    /// The mode is invalid, so the count does not change.
     InvalidMode,
     /// The mode Paused.
     Paused,

@@ -264,7 +264,7 @@ pub enum Remark {
     Refused(String),
     /// The field is imported, with this difference in its effect.
     Differs(Cow<'static, str>),
-    /// The field keeps its effect, because the other autoscaler is still used, for this reason.
+    /// The field keeps its effect after the import, for this reason.
     Kept(&'static str),
     /// A step for the operator that completes the import.
     Next(String),

@@ -2,8 +2,8 @@
 //!
 //! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, ScalingSchedules of Zalando's
 //! kube-metrics-adapter with the HPAs that refer to them, and rules of prometheus-adapter with the HPAs that use their
-//! metrics. Each field of such an object becomes a field of a policy, or causes a [`Note`], or both. The policies are
-//! valid: fields that [`crate::spec::read`] would report are omitted, with a note.
+//! metrics. A [`Note`] names each field that loses its effect, changes its effect, or requires a step of the operator. The
+//! policies are valid: fields that [`crate::spec::read`] would report are omitted, with a note.
 
 mod adapter;
 mod kapacity;
@@ -41,7 +41,7 @@ pub struct Import {
     pub notes: Vec<Note>,
     /// The source file for the metrics of the policies. `None` without a configuration of prometheus-adapter.
     pub sources: Option<MetricSources>,
-    /// The number of objects of a supported kind.
+    /// The number of objects of a supported kind, without HPAs that need no conversion.
     pub objects: usize,
 }
 
@@ -287,7 +287,7 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// A field of a mapping. In its path, a name with a dot or a slash is in brackets, such as that of an annotation.
+    /// A field of a mapping. In its path, a name with a dot or a slash is in brackets, such as the name of an annotation.
     fn at(&self, name: &str) -> Self {
         let value = self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null());
         let path = match name.contains(['.', '/']) {

@@ -101,7 +101,7 @@ impl Resources {
         Self { overrides: overrides.collect(), template, is_namespaced: namespaced.unwrap_or(true) }
     }
 
-    /// The label that names an object of a resource, which may be in the singular or the plural: `pod`.
+    /// The label that names an object of a resource. `resource` may be singular or plural: `pod`, `pods`.
     pub(super) fn label(&self, resource: &str) -> Option<String> {
         let is_it =
             |name: &str| name.trim_end_matches('s').eq_ignore_ascii_case(resource.trim_end_matches('s'));

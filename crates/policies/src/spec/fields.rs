@@ -26,7 +26,7 @@ const MAX_SECONDS: i64 = 86_400;
 const MAX_NAME: usize = 253;
 /// Maximum bytes of the name of a schedule.
 const MAX_SCHEDULE_NAME: usize = 63;
-/// Maximum bytes of the name of a time zone.
+/// Maximum bytes of `timeZone`, `start` and `end`.
 const MAX_TEXT: usize = 1024;
 
 /// The kind of a policy's source, from the highest precedence to the lowest.
@@ -126,7 +126,8 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
     }
 }
 
-/// Reads `mode`, `replicas` and `until`. If one of them is invalid, the mode is `None`, so the count is held.
+/// Reads `mode`, `replicas` and `until`. [`ModeRule::mode`] is `None` if `mode` or `until` is invalid, or if the mode Pinned
+/// has no valid `replicas`.
 fn mode(reader: &mut Reader<'_>) -> Option<ModeRule> {
     let value = reader.take("mode");
     let has_until = reader.has("until");

@@ -35,7 +35,7 @@ pub struct MetricRule {
 }
 
 impl MetricRule {
-    /// Returns the rule for a metric of type Pods, Object or External: the first one with its name.
+    /// Returns the rule for a metric of type Pods, Object or External: the first rule with its name.
     pub fn find<'a>(rules: &'a [Self], metric: &str) -> Option<&'a Self> {
         rules.iter().find(|rule| *rule.metric == *metric && rule.origin != MetricOrigin::Kubelet)
     }
@@ -55,7 +55,7 @@ pub enum MetricOrigin {
     Pods(Arc<PodSeries>),
     /// `kubelet`: the kubelets of the pods' nodes.
     Kubelet,
-    /// `source.apiGroup`: a metrics adapter with another API group than the default one.
+    /// `source.apiGroup`: a metrics adapter with an API group other than the default groups.
     ApiGroup(Arc<str>),
 }
 

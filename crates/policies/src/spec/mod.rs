@@ -61,7 +61,7 @@ pub struct PolicySpec {
 /// `mode`, `replicas` and `until`, which are merged as one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModeRule {
-    /// `mode`. `None` if it is invalid, so the count is held.
+    /// `mode`. `None` if it is invalid, so the count does not change.
     pub mode: Option<Mode>,
     /// `replicas`: the count of [`Mode::Pinned`].
     pub replicas: Option<i32>,
@@ -72,7 +72,7 @@ pub struct ModeRule {
 /// An entry of `fallback`: the reaction to a failed metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
-    /// `when`: the cause of the failure. The field is not named `on`, because this is `true` in YAML 1.1.
+    /// `when`: the cause of the failure. The field is not named `on`, because `on` means `true` in YAML 1.1.
     pub when: Cause,
     /// `metric`: the name of the metric in the spec. `None` for every metric.
     pub metric: Option<Arc<str>>,
@@ -87,7 +87,7 @@ pub struct Fallback {
 pub enum Cause {
     /// The metric cannot be read or computed.
     Error,
-    /// The metrics API responds without a value.
+    /// The metrics API returned no value, or no usable sample.
     Empty,
 }
 
@@ -204,7 +204,7 @@ pub struct Limits {
     pub allowed_modes: Option<Vec<Mode>>,
     /// `highestFloor`: the maximum of `minReplicas` in schedules.
     pub highest_floor: Option<i32>,
-    /// `highestCeiling`: the maximum of `maxReplicas` in schedules, and of `replicas` of modes and fallbacks.
+    /// `highestCeiling`: the maximum of both bounds in schedules, and of `replicas` of modes and fallbacks.
     pub highest_ceiling: Option<i32>,
 }
 
@@ -336,7 +336,7 @@ pub enum ProblemReason {
     /// The schedule is invalid. The error contains the name of the field.
     #[error("{0}")]
     Schedule(ScheduleError),
-    /// The mode or its end is invalid.
+    /// The mode or its end is invalid, or its count is missing.
     #[error("{0}; the count is held")]
     Held(String),
     /// The value exceeds a limit of a ClusterScalingPolicy.

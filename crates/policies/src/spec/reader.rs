@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// Reads a nested mapping, which is valid only if all its fields are.
+    /// Reads a nested mapping, which is valid only if all its fields are valid.
     pub(super) fn unit<T>(
         &mut self,
         field: &'static str,

@@ -1,4 +1,4 @@
-//! `scheme`, `tlsConfig` and `authorization` of `pods`: the settings of requests to pods. The fields have the names of those
+//! `scheme`, `tlsConfig` and `authorization` of `pods`: the settings of requests to pods. The fields have the same names as
 //! in PodMonitors of Prometheus Operator.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct PodTransport {
     pub authorities: Option<Authorities>,
     /// `tlsConfig.serverName`: the name in the certificates. `None` only with `insecureSkipVerify`.
     pub server_name: Option<Arc<str>>,
-    /// `authorization.credentials`: the bearer token.
+    /// `authorization.credentials`: the key of a Secret with the bearer token.
     pub token: Option<SecretKey>,
 }
 
