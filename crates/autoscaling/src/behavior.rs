@@ -37,8 +37,8 @@ pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     LimitStep { rate_allows: Some(rate), ..LimitStep::new(desired, after, limit) }
 }
 
-/// Limits a count by the policies of its direction, then by the bound of this direction. A count that equals the current
-/// count is not limited.
+/// Limits a count by the policies of its direction, then by the bound of this direction. A count that equals the
+/// current count is not limited.
 pub(crate) fn with_behavior(
     bounds: Bounds,
     desired: i32,
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
     }
 
-    /// The highest and the lowest count that `policies`, set in both directions, allow for 8 replicas at second 100. The
-    /// history has a rescale of unknown size at second 50.
+    /// The highest and the lowest count that `policies`, set in both directions, allow for 8 replicas at second 100.
+    /// The history has a rescale of unknown size at second 50.
     fn after_unknown(select_policy: SelectPolicy, policies: &[(PolicyKind, i32, i32)]) -> (i32, i32) {
         let rules = || rules(select_policy, policies);
         let behavior = Behavior { scale_up: rules(), scale_down: rules() };

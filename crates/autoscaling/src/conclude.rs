@@ -136,8 +136,8 @@ impl Decision {
     }
 
     /// Replaces the count, for rules that upstream lacks. `reason` appears in the event of the rescale. The
-    /// recommendation, the explanation, and the conditions and events about metrics do not change. Has no effect without
-    /// a Scale.
+    /// recommendation, the explanation, and the conditions and events about metrics do not change. Has no effect
+    /// without a Scale.
     pub fn replace_count(&mut self, to: i32, reason: impl Into<String>) {
         if self.verdict == Verdict::NoScale {
             return;

@@ -209,8 +209,8 @@ impl Decision {
 
     /// Adds the results of all metrics to the decision. Returns the choice, or the highest proposal without a choice.
     ///
-    /// Without a choice, the decision has no count if all metrics failed, or if any metric failed and the highest proposal
-    /// is below the current count. In this case, the function sets the verdict and returns `None`.
+    /// Without a choice, sets the verdict and returns `None` in two cases: all metrics failed, or any metric failed and
+    /// the highest proposal is below the current count.
     fn propose(
         &mut self,
         hpa: &Hpa<'_>,

@@ -130,8 +130,8 @@ fn truncate(nanos: f64) -> u64 {
     nanos as u64
 }
 
-/// Prints `1h30m0s`, `1.5s`, `250ms` or `0s`. Values below one second have the largest unit with a nonzero integer part.
-/// Other values have hours, minutes and seconds, from the largest unit that is not zero.
+/// Prints `1h30m0s`, `1.5s`, `250ms` or `0s`. Values below one second have the largest unit with a nonzero integer
+/// part. Other values have hours, minutes and seconds, from the largest unit that is not zero.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.unsigned_abs();
@@ -166,8 +166,8 @@ fn write_in(f: &mut fmt::Formatter<'_>, nanos: u64, unit: u64, places: usize, na
     f.write_str(name)
 }
 
-/// Quotes a text like the unexported `quote` of Go's package `time`. In contrast to `strconv.Quote`, it writes the bytes of
-/// non-ASCII characters, and of characters below the blank, in hex.
+/// Quotes a text like the unexported `quote` of Go's package `time`. In contrast to `strconv.Quote`, it writes the
+/// bytes of non-ASCII characters, and of characters below the blank, in hex.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

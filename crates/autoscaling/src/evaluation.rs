@@ -1,7 +1,7 @@
 //! The evaluation of an HPA's metrics, one at a time and in any order. A caller with many metrics can yield
 //! between two metrics, and drop each answer after its evaluation.
 //!
-//! The memory for the results is bounded: further pods are only counted, and further error texts are truncated.
+//! The memory for the results is bounded: beyond a maximum, pods are only counted, and error texts are truncated.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub struct Evaluation<'a> {
     pub(crate) choice: Option<Choice>,
     /// The number of pods that the explanation may still list.
     pods_left: usize,
-    /// The number of bytes left for further error texts.
+    /// The number of bytes that remain for further error texts.
     error_bytes_left: usize,
     /// The last error text, shared by consecutive equal errors.
     last_error: Arc<str>,
@@ -118,8 +118,8 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Evaluates the metric at `index` in the spec. `answer` is the result of its query, or `None` if the metric has no
-    /// query. `pods` contains the pods that the Scale's selector matches, sorted by name. Does nothing if the plan reads
-    /// no metrics.
+    /// query. `pods` contains the pods that the Scale's selector matches, sorted by name. Does nothing if the plan
+    /// reads no metrics.
     pub fn evaluate(
         &mut self,
         index: usize,
@@ -176,8 +176,8 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Computes the decision that follows from a choice, for rules that upstream lacks. Failed metrics are reported as
-    /// usual, but do not prevent the decision. Stabilization, rates and bounds apply to the chosen proposal. If the plan
-    /// reads no metrics, the choice has no effect.
+    /// usual, but do not prevent the decision. Stabilization, rates and bounds apply to the chosen proposal. If the
+    /// plan reads no metrics, the choice has no effect.
     pub fn decide_by(mut self, choice: Choice, history: &History, now: Timestamp) -> Decision {
         self.choice = Some(choice);
         self.decide(history, now)
@@ -201,7 +201,7 @@ impl<'a> Evaluation<'a> {
         self.pods_left = self.pods_left.saturating_sub(reading.pods.len());
     }
 
-    /// The text of an error, truncated to [`SHORT_ERROR`] bytes if it exceeds the bytes that are left.
+    /// The text of an error, truncated to [`SHORT_ERROR`] bytes if it exceeds the bytes that remain.
     fn bounded(&mut self, error: &str) -> Arc<str> {
         if *self.last_error == *error {
             return Arc::clone(&self.last_error);

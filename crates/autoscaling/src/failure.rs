@@ -2,8 +2,8 @@
 //!
 //! A failure is classified where it occurs, and the [explanation](crate::explanation) contains the class. The statuses
 //! and events of other controllers, and the records of earlier versions, contain only a text.
-//! [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts. No decision depends on the
-//! wording of an error. [`quote`] quotes values in texts, as Go's `%q`.
+//! [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts. No decision depends on
+//! the wording of an error. [`quote`] quotes values in texts, as Go's `%q`.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! The rules of Kubernetes' HorizontalPodAutoscaler controller as pure functions.
 //!
-//! The crate has no I/O, no async, no clock and no logging: the time is an argument. The rules, and the texts of statuses
-//! and events, come from `pkg/controller/podautoscaler` of Kubernetes v1.37.1, called *upstream*. With
+//! The crate has no I/O, no async, no clock and no logging: the time is an argument. The rules, and the texts of
+//! statuses and events, come from `pkg/controller/podautoscaler` of Kubernetes v1.37.1, called *upstream*. With
 //! [`settings::Version::V1_36`], they are those of v1.36.
 //!
 //! A sync of an HPA has three steps, and the caller sends the requests between them:

@@ -301,8 +301,8 @@ fn external(
     Ok(Measured { status, name: external_name(metric), reading })
 }
 
-/// The sum of all series in milli-units. As in upstream, a sum that exceeds `i64::MAX` stays there, even if negative values
-/// follow.
+/// The sum of all series in milli-units. As in upstream, a sum that exceeds `i64::MAX` stays there, even if negative
+/// values follow.
 fn sum_to_overflow(values: &[ExternalValue]) -> i64 {
     let mut sum = 0_i64;
     for value in values {

@@ -114,8 +114,8 @@ pub(crate) enum PlannedMetric {
     Invalid,
 }
 
-/// Returns the API group of a target reference: the part of `apiVersion` before the slash, or an empty text for the core
-/// group.
+/// Returns the API group of a target reference: the part of `apiVersion` before the slash, or an empty text for the
+/// core group.
 ///
 /// # Errors
 /// Fails if `apiVersion` contains more than one slash.
@@ -161,7 +161,8 @@ impl Plan {
         })
     }
 
-    /// Whether metrics determine the count. If so, [`crate::decide()`] needs the pods that the Scale's selector matches.
+    /// Whether metrics determine the count. If so, [`crate::decide()`] needs the pods that the Scale's selector
+    /// matches.
     pub fn reads_metrics(&self) -> bool {
         matches!(self.case, Case::Metrics(_))
     }
@@ -174,8 +175,8 @@ impl Plan {
 
 /// Plans a sync, from the HPA and its Scale.
 ///
-/// `overlap` searches for other HPAs that control pods of the selector. It is called at most once, after all other checks,
-/// if they require metrics. As in upstream, it should store the selector of this HPA for the checks of other HPAs.
+/// `overlap` searches for other HPAs that control pods of the selector. It is called at most once, as the last check
+/// before metrics are planned. As in upstream, it should store the selector of this HPA for the checks of other HPAs.
 pub fn plan(
     hpa: &Hpa<'_>,
     scale: Result<Scale, ScaleFailure>,
@@ -241,8 +242,8 @@ pub(crate) fn has_object_or_external(spec: &Spec) -> bool {
 fn planned(hpa: &Hpa<'_>, metric: &MetricSource, selector: &Arc<str>) -> PlannedMetric {
     let namespace: Arc<str> = hpa.namespace.into();
     let selected = |metric: &crate::status::MetricIdentifier| {
-        // Upstream converts an absent selector to a selector that matches nothing. The text of that selector is empty, so
-        // the servers return all series.
+        // Upstream converts an absent selector to a selector that matches nothing. The text of that selector is empty,
+        // so the servers return all series.
         let everything = LabelSelector::default();
         Selector::from_label_selector(Some(metric.selector.as_ref().unwrap_or(&everything)))
             .map(|selector| Arc::<str>::from(selector.to_string()))

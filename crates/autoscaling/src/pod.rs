@@ -140,7 +140,8 @@ impl ResourceList {
     /// Creates a list. The last of several entries with the same name is kept.
     pub fn new(entries: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
-        // The reversal and the stable sort put the last of several entries with the same name first. `dedup_by` keeps it.
+        // The reversal and the stable sort put the last of several entries with the same name first. `dedup_by` keeps
+        // it.
         entries.reverse();
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         entries.dedup_by(|(later, _), (kept, _)| later == kept);

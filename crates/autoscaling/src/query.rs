@@ -30,7 +30,8 @@ pub enum Query {
     },
     /// `custom.metrics.k8s.io`: the value of one object.
     Object {
-        /// The namespace of the HPA. It contains the described object, or is the described object if `kind` is `Namespace`.
+        /// The namespace of the HPA. It contains the described object, or is the described object if `kind` is
+        /// `Namespace`.
         namespace: Arc<str>,
         /// The API group of the described object; empty for the core group.
         group: Arc<str>,

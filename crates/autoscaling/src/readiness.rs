@@ -229,8 +229,8 @@ fn is_pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
-/// The request that the scheduler uses, without overhead. Without a supported pod-level request of the resource, this is
-/// the sum of all long-running containers, or the peak of the init containers if it is higher.
+/// The request that the scheduler uses, without overhead. Without a supported pod-level request of the resource, this
+/// is the higher of the sum of all long-running containers and the peak of the init containers.
 fn effective(requests: &PodRequests, resource: &str) -> Option<Quantity> {
     if let Some(request) = requests.pod_level.get(resource).filter(|_| is_pod_level(resource)) {
         return Some(request);

@@ -38,8 +38,8 @@ pub(crate) struct Tolerance {
 }
 
 impl Tolerance {
-    /// The tolerance of `behavior.*.tolerance` if the field is set and its feature gate is enabled, otherwise that of the
-    /// flag.
+    /// The tolerance of `behavior.*.tolerance` if the field is set and its feature gate is enabled, otherwise that of
+    /// the flag.
     pub(crate) fn new(behavior: Option<&Behavior>, settings: &Settings) -> Self {
         let effective = |rule: Option<crate::quantity::Quantity>| match rule {
             Some(tolerance) if settings.configurable_tolerance => tolerance.as_f64(),

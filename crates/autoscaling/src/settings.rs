@@ -16,8 +16,8 @@ pub struct Settings {
     pub initial_readiness_delay: Duration,
     /// `--emulated-version`.
     pub version: Version,
-    /// Gate HPAScaleToZero: the controller sets the condition `ScaledToZero`, and scales a target up from zero replicas if
-    /// the condition is `True`.
+    /// Gate HPAScaleToZero: the controller sets the condition `ScaledToZero`, and scales a target up from zero replicas
+    /// if the condition is `True`.
     pub scale_to_zero: bool,
     /// Gate HPAGeneration: the status contains `observedGeneration`.
     pub generation: bool,

@@ -1,7 +1,8 @@
 //! `HorizontalPodAutoscalerSpec` of `autoscaling/v2`, deserialized to validated types.
 //!
-//! Deserialization is lenient, because the API server may be newer, and objects may have been stored without validation.
-//! An invalid metric becomes [`MetricSource::Invalid`] with upstream's error text, and does not affect other metrics.
+//! Deserialization is lenient, because the API server may be newer, and objects may have been stored without
+//! validation. An invalid metric becomes [`MetricSource::Invalid`] with upstream's error text, and does not affect
+//! other metrics.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ pub struct Spec {
     pub max_replicas: i32,
     /// `metrics`.
     pub metrics: Box<[MetricSource]>,
-    /// `behavior`. `None` means stabilization by the controller's flag, and scale-ups to at most the larger of 4 and twice
-    /// the current count.
+    /// `behavior`. `None` means stabilization by the controller's flag, and scale-ups to at most the larger of 4 and
+    /// twice the current count.
     pub behavior: Option<Behavior>,
 }
 

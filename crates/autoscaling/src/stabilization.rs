@@ -45,7 +45,8 @@ pub(crate) fn without_behavior(
 /// Stabilizes with `behavior`. Raises the current count to the lowest count of the scale-up window, then lowers it to
 /// the highest count of the scale-down window. The proposal belongs to each window. Windows are in seconds.
 ///
-/// A recommendation must be younger than a window to belong to it. A recommendation older than both windows is outdated.
+/// A recommendation must be younger than a window to belong to it. A recommendation older than both windows is
+/// outdated.
 pub(crate) fn with_behavior(
     recommendations: &[Recommendation],
     current: i32,
@@ -83,8 +84,8 @@ pub(crate) fn with_behavior(
 }
 
 impl StabilizationStep {
-    /// Creates the step from the proposal `before` to the count `after`. `recommendations` contains the entries within a
-    /// window, in any order.
+    /// Creates the step from the proposal `before` to the count `after`. `recommendations` contains the entries within
+    /// a window, in any order.
     fn new(
         before: i32,
         after: i32,
@@ -93,9 +94,9 @@ impl StabilizationStep {
         mut recommendations: Vec<WindowEntry>,
     ) -> Self {
         recommendations.sort_unstable_by_key(|held| (held.at, held.replicas));
-        // A count above the proposal is due to recommendations of the scale-down window that are at least as high as the
-        // count. A count below the proposal is due to recommendations of the scale-up window that are at most as high.
-        // The newest of these recommendations expires last.
+        // A count above the proposal is due to recommendations of the scale-down window that are at least as high as
+        // the count. A count below the proposal is due to recommendations of the scale-up window that are at most as
+        // high. The newest of these recommendations expires last.
         let holds = |held: &&WindowEntry| match after.cmp(&before) {
             Ordering::Greater => held.expires_down.is_some() && held.replicas >= after,
             Ordering::Less => held.expires_up.is_some() && held.replicas <= after,

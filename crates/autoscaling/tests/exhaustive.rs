@@ -1,11 +1,12 @@
 //! Proofs of the core's arithmetic by exhaustion: every input of bounded domains is compared with a second, naive
 //! implementation in integer arithmetic. docs/internals/proofs.md lists the domains and the proven properties.
 //!
-//! The tests of this file prove the group of a pod, for every combination of its properties at the edges of every period,
-//! and the choice among several metrics: the highest proposal is chosen, and a failed metric never lowers the count.
+//! The tests of this file prove the group of a pod, for every combination of its properties at the edges of every
+//! period. They also prove the choice among several metrics: the highest proposal is chosen, and a failed metric never
+//! lowers the count.
 //!
-//! `cargo test --release -p autoscaling --test exhaustive` covers the whole domains. A build with debug assertions covers
-//! smaller domains.
+//! `cargo test --release -p autoscaling --test exhaustive` covers the whole domains. A build with debug assertions
+//! covers smaller domains.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -205,7 +206,8 @@ fn every_pod_is_in_the_group_of_its_phase_condition_times_and_sample() {
 /// The outcomes of one metric: a failure (`None`), or a proposal.
 const OUTCOMES: [Option<i64>; 7] = [None, Some(-1), Some(0), Some(1), Some(2), Some(3), Some(5)];
 
-/// The chosen proposal and its index. A proposal replaces the previous choice if it is higher, or if the choice is zero.
+/// The chosen proposal and its index. A proposal replaces the previous choice if it is higher, or if the choice is
+/// zero.
 fn best(outcomes: &[Option<i64>]) -> (i64, Option<usize>) {
     let (mut best, mut index) = (0, None);
     for (at, outcome) in outcomes.iter().enumerate() {

@@ -220,8 +220,8 @@ fn one(world: &mut World, key: &str, stored: &mut HpaState, settings: &Settings,
 }
 
 fn expectation(expect: &Value) -> Value {
-    // If upstream's text contains a random pod, it is random whether upstream writes a status, and whether the write hits
-    // a recorded fault.
+    // If upstream's text contains a random pod, it is random whether upstream writes a status, and whether the write
+    // hits a recorded fault.
     let by_chance = expect["statusWrites"] == -1;
     let events: Vec<Value> = expect["events"]
         .as_array()

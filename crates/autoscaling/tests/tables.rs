@@ -1,5 +1,5 @@
-//! Compares the quantities and selectors in the tables of `tests/conformance/tables` with the core, and checks properties
-//! of random quantities and selectors.
+//! Compares the quantities and selectors in the tables of `tests/conformance/tables` with the core, and checks
+//! properties of random quantities and selectors.
 //!
 //! `CONCERTINA_CONFORMANCE` selects a folder other than `tests/conformance`, with or without `tables`.
 
@@ -91,7 +91,8 @@ proptest! {
         let printed = quantity.to_string();
         let read: Quantity = printed.parse().unwrap();
         prop_assert_eq!(read, quantity, "{}", printed);
-        // A binary amount that is not a multiple of 1024 is printed without a binary suffix, and then parses as decimal.
+        // A binary amount that is not a multiple of 1024 is printed without a binary suffix, and then parses as
+        // decimal.
         if quantity.format() != Format::BinarySi {
             prop_assert_eq!(read.to_string(), printed);
         }

@@ -1,8 +1,8 @@
 //! The steps of a decision as data: inputs, results and limits.
 //!
 //! The steps are complete: they determine the result, without other data of the HPA or its pods. The test `recordings`
-//! recomputes every recorded decision from its explanation. An explanation lists a limited number of pods, and counts the
-//! others. In JSON, the names of fields and variants are in camelCase, times are in RFC 3339, and amounts are in
+//! recomputes every recorded decision from its explanation. An explanation lists a limited number of pods, and counts
+//! the others. In JSON, the names of fields and variants are in camelCase, times are in RFC 3339, and amounts are in
 //! milli-units or percent.
 
 mod reading;
@@ -48,7 +48,7 @@ pub struct Explanation {
     pub unlisted: Option<UnlistedMetrics>,
     /// The index in [`Self::metrics`] of the metric with the chosen proposal.
     pub winner: Option<usize>,
-    /// The chosen proposal: the highest one, or that of a [`crate::Choice`].
+    /// The chosen proposal: the highest proposal, or that of a [`crate::Choice`].
     pub proposal: Option<i32>,
     /// Stabilization. `None` without a proposal.
     pub stabilization: Option<StabilizationStep>,
@@ -111,8 +111,8 @@ pub struct StabilizationStep {
     pub up_window_seconds: Option<i64>,
     /// The scale-down window in seconds.
     pub down_window_seconds: i64,
-    /// The recommendation that keeps the count above or below the proposal. If there are several, the newest of them, which
-    /// expires last.
+    /// The recommendation that keeps the count above or below the proposal. If there are several, the newest of them,
+    /// which expires last.
     pub held_by: Option<Recommendation>,
     /// The earlier recommendations within a window, oldest first. Empty in a [condensed](Explanation::condensed)
     /// explanation.
@@ -175,8 +175,8 @@ pub struct PolicyUse {
     pub start: i32,
     /// The count that the policy allows.
     pub allows: i32,
-    /// The time at which [`Self::unknown_rescale`] leaves the period. Without such a rescale, the time at which the oldest
-    /// event in the direction of the policy leaves the period.
+    /// The time at which [`Self::unknown_rescale`] leaves the period. Without such a rescale, the time at which the
+    /// oldest event in the direction of the policy leaves the period.
     pub frees_at: Option<Timestamp>,
     /// The time of a rescale of unknown size within the period, which uses up the full allowance of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,8 +208,9 @@ impl Explanation {
         self.winner.and_then(|index| self.metrics.get(index))
     }
 
-    /// Returns a copy with less detail, for long-term records. For each metric, the copy lists at most `keep` pods of each
-    /// group other than [`PodGroup::Ready`], and counts the others. The copy has no [`StabilizationStep::recommendations`].
+    /// Returns a copy with less detail, for long-term records. For each metric, the copy lists at most `keep` pods of
+    /// each group other than [`PodGroup::Ready`], and counts the others. The copy has no
+    /// [`StabilizationStep::recommendations`].
     #[must_use]
     pub fn condensed(&self, keep: usize) -> Self {
         let mut condensed = self.clone();

@@ -78,7 +78,8 @@ pub struct FailedMetric {
     pub subject: Subject,
     /// The reason of the event: `FailedGetResourceMetric`.
     pub reason: Arc<str>,
-    /// The class of the failure. `None` in records of earlier versions, which [`Self::class()`] classifies by their text.
+    /// The class of the failure. `None` in records of earlier versions, which [`Self::class()`] classifies by their
+    /// text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<MetricFailureClass>,
     /// The message of the event.
@@ -160,8 +161,8 @@ pub struct Corrected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Assumed {
-    /// The metric's target, if the first ratio is below 1. A target below 100 % is raised to 100 %, the whole request of
-    /// the pod.
+    /// The metric's target, if the first ratio is below 1. A target below 100 % is raised to 100 %, the whole request
+    /// of the pod.
     Target,
     /// Zero, if the first ratio is above 1.
     Zero,
@@ -191,7 +192,8 @@ pub enum ProposalReason {
     CorrectedWithinTolerance,
     /// The current count, because the first and the corrected ratio are on different sides of 1.
     DirectionReversed,
-    /// The current count, because a corrected ratio above 1 would lower it, or a corrected ratio below 1 would raise it.
+    /// The current count, because a corrected ratio above 1 would lower it, or a corrected ratio below 1 would raise
+    /// it.
     CountReversed,
     /// The value divided by the target per pod, rounded up.
     PerPod,
@@ -245,11 +247,11 @@ pub enum PodGroup {
     UnreadyNotStarted,
     /// Unready during the cpu initialization period, because the Ready condition is False.
     UnreadyInitializing,
-    /// Unready during the cpu initialization period, because the window of the sample starts before the last change of the
-    /// Ready condition.
+    /// Unready during the cpu initialization period, because the window of the sample starts before the last change of
+    /// the Ready condition.
     UnreadySampleTooOld,
-    /// Unready after the cpu initialization period, because the Ready condition is False and last changed before the end of
-    /// the initial readiness delay.
+    /// Unready after the cpu initialization period, because the Ready condition is False and last changed before the
+    /// end of the initial readiness delay.
     UnreadyNeverReady,
 }
 

@@ -18,7 +18,8 @@ use crate::status::Limit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
-    /// No count could be computed: the Scale, its selector or a metric is unavailable, or other HPAs control the same pods.
+    /// No count could be computed: the Scale, its selector or a metric is unavailable, or other HPAs control the same
+    /// pods.
     Failure,
     /// The ratio is within tolerance.
     Tolerance,
@@ -56,8 +57,8 @@ impl LimitingStep {
 }
 
 impl Explanation {
-    /// The last step that limited the count. `None` if no step limited the count, if autoscaling is disabled, or if the HPA
-    /// was deleted.
+    /// The last step that limited the count. `None` if no step limited the count, if autoscaling is disabled, or if the
+    /// HPA was deleted.
     pub fn limiting_step(&self) -> Option<LimitingStep> {
         match self.path {
             DecisionPath::AboveMax => return Some(LimitingStep::Maximum),
@@ -100,8 +101,9 @@ impl Explanation {
         }
     }
 
-    /// Prints the decision in one sentence without a full stop. `now` is the time of the decision. Example: `stays at 5:
-    /// cpu asks for 3, but the 5 min scale-down window still holds 5, for another 2 min 10 s`.
+    /// Prints the decision in one sentence without a full stop. `now` is the time of the decision.
+    ///
+    /// Example: `stays at 5: cpu asks for 3, but the 5 min scale-down window still holds 5, for another 2 min 10 s`.
     pub fn sentence(&self, now: Timestamp) -> String {
         let failure = self.failure.as_deref().unwrap_or("the cause is unknown");
         let (current, min, max) = (self.current, self.min, self.max);
@@ -146,7 +148,8 @@ impl Explanation {
         }
     }
 
-    /// The proposal of the winning metric, followed by its limits. Without limits, the value of the metric and its target.
+    /// The proposal of the winning metric, followed by its limits. Without limits, the value of the metric and its
+    /// target.
     fn reasons(&self, now: Timestamp) -> String {
         let mut obstacles = Vec::new();
         if let Some(step) = self.stabilization.as_ref().filter(|step| step.after != step.before) {
@@ -301,8 +304,8 @@ impl ProposalReason {
 }
 
 impl MetricReading {
-    /// The number of pods by which the ratio was multiplied, even if the product was rejected. `None` if the ratio was not
-    /// multiplied.
+    /// The number of pods by which the ratio was multiplied, even if the product was rejected. `None` if the ratio was
+    /// not multiplied.
     pub fn counted(&self) -> Option<i64> {
         match self.why {
             ProposalReason::Ratio => Some(self.ready_pods.unwrap_or_else(|| {

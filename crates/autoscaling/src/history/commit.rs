@@ -1,10 +1,10 @@
 //! Commits the changes of a sync to a history, and bounds its size.
 //!
-//! Upstream keeps each entry until a later entry replaces it. So does this module while the history is within its bounds.
-//! Beyond the bounds, it first drops entries that are older than any window or period that the API server accepts. Then
-//! it drops recommendations that cannot change any decision. If too many entries remain, it merges neighbors
-//! conservatively. A merged recommendation is in effect for a longer time. A merged rescale counts against its direction
-//! for a longer time, and in favor of the other direction for a shorter time.
+//! Upstream keeps each entry until a later entry replaces it. This module does the same while the history is within its
+//! bounds. Beyond the bounds, this module first drops entries that are older than any window or period that the API
+//! server accepts. Then it drops recommendations that cannot change any decision. If too many entries remain, it merges
+//! neighbors conservatively. A merged recommendation is in effect for a longer time. A merged rescale counts against
+//! its direction for a longer time, and in favor of the other direction for a shorter time.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,15 +18,16 @@ pub const LONGEST_WINDOW: SignedDuration = SignedDuration::from_secs(3600);
 /// The longest period of a rate policy that the API server accepts.
 pub const LONGEST_PERIOD: SignedDuration = SignedDuration::from_secs(1800);
 
-/// Maximum number of recommendations of one HPA: more than twice the syncs of the longest window, at 15 s between syncs.
+/// Maximum number of recommendations of one HPA: more than twice the syncs of the longest window, at 15 s between
+/// syncs.
 pub const RECOMMENDATIONS: usize = 512;
 
 /// Maximum number of scale events of one HPA and direction: more than twice the syncs of the longest period, at 15 s
 /// between syncs.
 pub const SCALE_EVENTS: usize = 256;
 
-/// The changes that one sync makes to the history. [`History::commit`] chooses the slots of the entries, because another
-/// sync may have committed changes since the decision.
+/// The changes that one sync makes to the history. [`History::commit`] chooses the slots of the entries, because
+/// another sync may have committed changes since the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changes {
     /// The uncertain rescales that the sync resolved. `None` if the history had no uncertain rescale.
@@ -143,8 +144,8 @@ impl History {
         }
     }
 
-    /// Moves all times by the size of a wall-clock jump, forwards or backwards. The ages of all entries stay the same, as
-    /// in upstream, which measures ages with a monotonic clock.
+    /// Moves all times by the size of a wall-clock jump, forwards or backwards. The ages of all entries stay the same,
+    /// as in upstream, which measures ages with a monotonic clock.
     pub fn shift(&mut self, by: SignedDuration) {
         for recommendation in &mut self.recommendations {
             recommendation.at = after(recommendation.at, by);
@@ -168,7 +169,7 @@ impl History {
 }
 
 impl<T: Copy> AddedEntry<T> {
-    /// Replaces the last outdated entry, or appends the new one if none is outdated.
+    /// Replaces the last outdated entry, or appends the new entry if no entry is outdated.
     fn store(self, entries: &mut Vec<T>, at: impl Fn(&T) -> Timestamp) {
         match entries.iter_mut().rfind(|entry| at(entry) < self.outdated_before) {
             Some(outdated) => *outdated = self.entry,
@@ -189,8 +190,8 @@ fn bound_recommendations(entries: &mut Vec<Recommendation>, now: Timestamp, outd
         return;
     }
     entries.sort_by_key(|entry| entry.at);
-    // A window uses only its highest or its lowest entry. An entry is never used if some newer entry is at least as high,
-    // and some newer entry is at least as low.
+    // A window uses only its highest or its lowest entry. An entry is never used if some newer entry is at least as
+    // high, and some newer entry is at least as low.
     let mut highest = unsurpassed(entries, |entry, newer| entry > newer);
     let mut lowest = unsurpassed(entries, |entry, newer| entry < newer);
     *entries = united(&highest, &lowest);

@@ -2,13 +2,14 @@
 //!
 //! A decision reads the history and returns its additions as [`Changes`]. The caller commits them with
 //! [`History::commit`], which bounds the number of entries. Upstream loses the history when its process stops. Here the
-//! caller may store it and pass it to another process with [`History::inherit`], or derive it from the status and the
-//! events of the HPA with [`History::rebuilt`].
+//! caller may store the history and pass it to another process with [`History::inherit`]. [`History::rebuilt`] derives
+//! a history from the status and the events of the HPA.
 //!
-//! A lost response or another process may leave a rescale uncertain. The next sync that reads the Scale checks for such
-//! a rescale. An uncertain rescale never allows a larger change than a known rescale would. A rescale at an uncertain time
-//! counts at its latest possible time for policies of its direction, and at its earliest possible time for the opposite
-//! policies. A rescale of unknown size uses up the full allowance of the policies in both directions.
+//! After a lost response or a handover from another process, a rescale may be uncertain. The next sync that reads the
+//! Scale checks for such a rescale. An uncertain rescale never allows a larger change than a known rescale would. If
+//! the time is uncertain, policies of its direction use its latest possible time, and policies of the other direction
+//! use its earliest possible time. A rescale of unknown size uses up the full allowance of the policies in both
+//! directions.
 
 mod commit;
 #[cfg(test)]
@@ -26,8 +27,8 @@ use crate::status::{
     ABLE_TO_SCALE, Condition, FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE, Status, whole_seconds,
 };
 
-/// The recommendations, scale events and uncertain rescales of one HPA. The entries are not sorted by time, because a new
-/// entry may replace an outdated entry.
+/// The recommendations, scale events and uncertain rescales of one HPA. The entries are not sorted by time, because a
+/// new entry may replace an outdated entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
@@ -47,8 +48,8 @@ pub struct History {
     /// A write with a lost response. The next sync that reads the Scale determines its outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<PendingWrite>,
-    /// Time of the handover from another process, or of the rebuild. The next sync that reads the Scale checks whether the
-    /// history lacks a rescale of the previous process.
+    /// Time of the handover from another process, or of the rebuild. The next sync that reads the Scale checks whether
+    /// the history lacks a rescale of the previous process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Timestamp>,
 }
@@ -69,8 +70,8 @@ pub struct ScaleEvent {
     pub at: Timestamp,
     /// The number of added or removed pods; never negative.
     pub change: i32,
-    /// The earliest possible time, if the time is uncertain. For policies of the other direction, the event counts at this
-    /// time.
+    /// The earliest possible time, if the time is uncertain. For policies of the other direction, the event counts at
+    /// this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
 }
@@ -153,7 +154,7 @@ pub(crate) fn after(at: Timestamp, duration: SignedDuration) -> Timestamp {
     at.saturating_add(duration).unwrap_or(at)
 }
 
-/// Maximum duration of a request. No write of the previous process takes effect later than this after the handover.
+/// Maximum duration of a request, and therefore the maximum time from the handover to a write of the previous process.
 const MAX_IN_FLIGHT: SignedDuration = SignedDuration::from_secs(30);
 
 /// The uncertain rescales that a sync resolved, by comparing the Scale with the history and the status.
@@ -261,8 +262,8 @@ impl History {
     }
 }
 
-/// The count at the end of the sync that wrote the status: `desiredReplicas`. If that sync read the Scale, but computed no
-/// count or failed to write it, `desiredReplicas` is from an earlier sync. The count is then `currentReplicas`.
+/// The count at the end of the sync that wrote the status: `desiredReplicas`. If that sync read the Scale, but computed
+/// no count or failed to write it, `desiredReplicas` is from an earlier sync. The count is then `currentReplicas`.
 fn status_count(status: &Status) -> i32 {
     let is_older = |condition: &Condition| {
         condition.kind == ABLE_TO_SCALE
@@ -317,16 +318,18 @@ impl History {
     /// Rebuilds the history of an HPA from its status and the events of its rescales, in any order. The caller passes a
     /// merged event twice, with its first and its last date.
     ///
-    /// The API server does not store recommendations, so the rebuilt history has none. The status contains the time of the
-    /// last rescale, and each event contains the new size of a rescale. Events may be merged. They may be missing, because
-    /// the event store was unavailable, the sender reached its limit, or a process stopped before it sent an event.
+    /// The API server does not store recommendations, so the rebuilt history has none. The status contains the time of
+    /// the last rescale, and each event contains the new size of a rescale. Events may be merged. They may be missing,
+    /// because the event store was unavailable, the sender reached its limit, or a process stopped before it sent an
+    /// event.
     ///
-    /// `apart` is the sync period, the minimum time between two rescales. If two events are one period apart, no rescale
-    /// fits between them, and the size in the older event is the count before the newer rescale. The events are followed
-    /// back from the last rescale as long as neighbors are one period apart. A distance of nearly two periods is too long:
-    /// a changed spec triggers an extra sync, and the next sync follows one period later. The oldest event of the sequence
-    /// becomes a rescale of unknown size. If the newest event does not match the last rescale in the status, the later of
-    /// the two becomes a rescale of unknown size, and the other events are ignored. The same applies if `apart` is at most
+    /// `apart` is the sync period, normally the minimum time between two rescales. If two events are one period apart,
+    /// no rescale fits between them. The size in the older event is then the count before the newer rescale. A distance
+    /// of nearly two periods is too long, because a changed spec triggers an extra sync.
+    ///
+    /// The events are followed back from the last rescale as long as neighbors are one period apart. The oldest event
+    /// of the sequence becomes a rescale of unknown size. If the newest event does not match the last rescale in the
+    /// status, only the later of the two is used, as a rescale of unknown size. The same applies if `apart` is at most
     /// 4 s, twice the uncertainty of the time of a rescale.
     #[must_use]
     pub fn rebuilt(status: &Status, rescales: &[ObservedRescale], apart: Duration, now: Timestamp) -> Self {
@@ -380,7 +383,7 @@ impl ObservedRescale {
     }
 }
 
-/// The sync period, which is the minimum time between two rescales.
+/// The sync period, normally the minimum time between two rescales.
 #[derive(Debug, Clone, Copy)]
 struct SyncDistance(SignedDuration);
 

@@ -95,9 +95,9 @@ impl ResourceSource<'_> {
     }
 }
 
-/// Returns each pod's sample of a resource: the usage of the container, or the sum over all containers. The usage of each
-/// container is rounded up to milli-units. Pods without the container, without any container, or with a container that
-/// lacks the resource have no sample.
+/// Returns each pod's sample of a resource: the usage of the container, or the sum over all containers. The usage of
+/// each container is rounded up to milli-units. Pods without the container, without any container, or with a container
+/// that lacks the resource have no sample.
 fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str>) -> Vec<Sample<'a>> {
     usages
         .iter()

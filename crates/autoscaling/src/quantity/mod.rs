@@ -1,5 +1,5 @@
-//! Exact amounts, as `resource.Quantity` of apimachinery: fixed-point numbers in nano-units. An `i128` of nano-units has
-//! a range of ±1.7 × 10²⁹ units. Larger amounts saturate.
+//! Exact amounts, as `resource.Quantity` of apimachinery: fixed-point numbers in nano-units. An `i128` of nano-units
+//! has a range of ±1.7 × 10²⁹ units. Larger amounts saturate.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -77,8 +77,8 @@ impl Quantity {
         saturate_to_i64(divide_away_from_zero(self.nanos, NANOS_PER_UNIT))
     }
 
-    /// The value as float64, as Go's `AsApproximateFloat64`: the written digits times a power of ten, each rounded. `59m`
-    /// is therefore 0.059000000000000004, not 0.059, which affects the bounds of a tolerance.
+    /// The value as float64, as Go's `AsApproximateFloat64`: the written digits times a power of ten, each rounded.
+    /// `59m` is therefore 0.059000000000000004, not 0.059, which affects the bounds of a tolerance.
     pub fn as_f64(self) -> f64 {
         let (nanos_per_digit, power) = match self.decimals {
             0 => (1_000_000_000, 1.0),
@@ -116,7 +116,8 @@ impl Quantity {
         self.format
     }
 
-    /// Returns an integer and the exponent of ten of its suffix: the largest decimal suffix, up to `E`, without a fraction.
+    /// Returns the value as an integer and the exponent of ten of its suffix. The suffix is the largest decimal suffix,
+    /// up to `E`, with which the value has no fraction.
     fn split_by_thousands(self) -> (i128, i32) {
         if self.nanos == 0 {
             return (0, 0);
@@ -129,8 +130,9 @@ impl Quantity {
         (digits, exponent)
     }
 
-    /// Returns an integer and its suffix: the largest binary suffix without a fraction. `None` if the value is printed in
-    /// decimal, because it has a fraction or its magnitude is below 1024.
+    /// Returns the value as an integer and its suffix. The suffix is the largest binary suffix with which the value has
+    /// no fraction. `None` if the value is printed in decimal, because it has a fraction or its magnitude is below
+    /// 1024.
     fn split_by_1024(self) -> Option<(i128, &'static str)> {
         if self.nanos % NANOS_PER_UNIT != 0 {
             return None;

@@ -1,5 +1,5 @@
-//! Parses a quantity by the rules of `resource.ParseQuantity`, with its error texts. Digits may be missing before or after
-//! the dot. With most suffixes, both may be missing (`Mi` is 0, but `Pi` is an error).
+//! Parses a quantity by the rules of `resource.ParseQuantity`, with its error texts. Digits may be missing before or
+//! after the dot. With most suffixes, both may be missing (`Mi` is 0, but `Pi` is an error).
 
 use std::str::FromStr;
 
@@ -58,7 +58,8 @@ impl FromStr for Quantity {
     }
 }
 
-/// Splits a text into an optional sign, digits with an optional dot, and a suffix: letters, an optional sign, and digits.
+/// Splits a text into an optional sign, digits with an optional dot, and a suffix: letters, an optional sign, and
+/// digits.
 fn cut(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     let (negative, rest) = match text.as_bytes() {
         [b'-', ..] => (true, text.get(1..)),

@@ -71,7 +71,8 @@ impl Selector {
         parse::requirements(text).map(Self::all_of)
     }
 
-    /// Parses `status.selector` of a Scale like upstream's scale client: as a [`LabelSelector`], which is then converted.
+    /// Parses `status.selector` of a Scale like upstream's scale client: as a [`LabelSelector`], which is then
+    /// converted.
     ///
     /// # Errors
     /// Fails like [`LabelSelector::parse`] and [`Self::from_label_selector`].
@@ -96,7 +97,7 @@ impl Selector {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// Whether the selector is present without a requirement, and therefore matches everything.
+    /// Whether the selector matches everything: it is present and has no requirement.
     pub fn is_empty(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
@@ -106,8 +107,8 @@ impl Selector {
         self.nothing
     }
 
-    /// A label that matched objects must have, and its required value, for an index of objects by this label. `None` if no
-    /// requirement allows exactly one value.
+    /// A label that matched objects must have, and its required value, for an index of objects by this label. `None` if
+    /// no requirement allows exactly one value.
     pub fn required_label(&self) -> Option<(&str, &str)> {
         self.requirements.iter().find_map(|requirement| match (requirement.operator, &*requirement.values) {
             (Operator::In | Operator::Equals | Operator::DoubleEquals, [value]) => {
@@ -142,7 +143,7 @@ impl Requirement {
         self.values.iter().any(|allowed| **allowed == *value)
     }
 
-    /// Parses the value of the label and the bound. `None` if one of them is not an integer.
+    /// Parses the value of the label and the bound. `None` if the value or the bound is not an integer.
     fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
         Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
     }

@@ -284,7 +284,8 @@ impl LabelSelector {
         })
     }
 
-    /// Returns the requirements of `matchLabels`, then those of `matchExpressions`. Fails at the first invalid requirement.
+    /// Returns the requirements of `matchLabels`, then those of `matchExpressions`. Fails at the first invalid
+    /// requirement.
     pub(super) fn requirements(&self) -> Result<Vec<Requirement>, SelectorError> {
         let mut requirements = Vec::new();
         for (key, value) in self.match_labels.iter().flatten() {

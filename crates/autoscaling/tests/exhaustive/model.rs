@@ -40,8 +40,8 @@ pub(crate) fn highest_of_window(
     highest
 }
 
-/// The bounds of the stabilized count with `behavior`: the lowest count of the scale-up window, and the highest count of
-/// the scale-down window. The proposal belongs to each window. Windows are in seconds.
+/// The bounds of the stabilized count with `behavior`: the lowest count of the scale-up window, and the highest count
+/// of the scale-down window. The proposal belongs to each window. Windows are in seconds.
 pub(crate) fn envelope(proposal: i32, recommended: &[RecommendationEntry], up: i64, down: i64) -> (i32, i32) {
     let (mut lowest, mut highest) = (proposal, proposal);
     for &(age, replicas) in recommended {
@@ -277,8 +277,8 @@ impl PerPod<'_> {
         i128::try_from(self.pods.iter().filter(|pod| which(pod)).count()).unwrap()
     }
 
-    /// The ratio of usage to target, over the pods for which `usage` returns a value. `usage` receives the state of a pod
-    /// and its usage at the target. `None` without a value.
+    /// The ratio of usage to target, over the pods for which `usage` returns a value. `usage` receives the state of a
+    /// pod and its usage at the target. `None` without a value.
     fn ratio(&self, usage: impl Fn(PodState, i128) -> Option<i128>) -> Option<Ratio> {
         let (mut used, mut values, mut requested) = (0, 0, 0);
         for (index, &pod) in self.pods.iter().enumerate() {

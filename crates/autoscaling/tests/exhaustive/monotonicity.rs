@@ -7,8 +7,9 @@
 //! - [`Exception::IntoStaying`]: more pods are ready than the current count. Below the tolerance, the ratio times the
 //!   number of ready pods may exceed the current count. A higher load within tolerance proposes the current count. With
 //!   unready pods filled in, a load slightly above the tolerance proposes it, too.
-//! - [`Exception::OutOfTolerance`]: fewer pods are ready than the current count, and no pod is unready. Within tolerance,
-//!   the current count is proposed. Slightly above the tolerance, the ratio times the number of ready pods is lower.
+//! - [`Exception::OutOfTolerance`]: fewer pods are ready than the current count, and no pod is unready. Within
+//!   tolerance, the current count is proposed. Slightly above the tolerance, the ratio times the number of ready pods
+//!   is lower.
 //!
 //! Neither exception occurs if a pod lacks a sample, because the corrected ratio never moves the count in the opposite
 //! direction.

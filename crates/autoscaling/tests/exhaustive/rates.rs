@@ -285,7 +285,8 @@ impl ModelWorkload {
         }
     }
 
-    /// Runs a sync, `gap` nanoseconds after the last sync, and checks its limits. The metric proposes `wanted` replicas.
+    /// Runs a sync, `gap` nanoseconds after the last sync, and checks its limits. The metric proposes `wanted`
+    /// replicas.
     fn sync(&mut self, up: &Rules, down: &Rules, workload: &mut Workload, gap: i64, wanted: i64) {
         self.nanos += gap;
         let before = self.count();
@@ -410,8 +411,8 @@ fn follow(
 #[test]
 fn following_the_policies_never_exceeds_them_in_any_window() {
     let steps = if WHOLE { 5 } else { 3 };
-    // The proposals are 1 and 1000 in every order, or constant. If they are constant, `follow` also checks the sums of the
-    // changes.
+    // The proposals are 1 and 1000 in every order, or constant. If they are constant, `follow` also checks the sums of
+    // the changes.
     let mut plays = Vec::new();
     for pair in pairs() {
         for wants in [vec![1, 1000], vec![1000], vec![1]] {

@@ -1,6 +1,6 @@
 //! Conversions of numbers. Every conversion from a float or a wide integer to a narrower integer saturates, and the
-//! arithmetic of a decision does not wrap for any load. In a bounded domain, upstream's float64 arithmetic deviates from
-//! integer arithmetic only as far as the other proofs tolerate.
+//! arithmetic of a decision does not wrap for any load. In a bounded domain, upstream's float64 arithmetic deviates
+//! from integer arithmetic only as far as the other proofs tolerate.
 
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::spec::ValueTarget;
@@ -298,7 +298,7 @@ fn tolerance_in_whole_percent_is_exact_at_its_edges() {
         }
     }
     off.dedup();
-    // All other tolerances are exact at both edges. The default of 10 % is one of them.
+    // All other tolerances, including the default of 10 %, are exact at both edges.
     let inexact =
         [18, 36, 41, 42, 43, 57, 58, 59, 61, 69, 70, 71, 82, 83, 84, 85, 86, 94, 95, 96, 97, 98, 99];
     assert_eq!(off, inexact, "tolerances in percent with an inexact edge in float64");

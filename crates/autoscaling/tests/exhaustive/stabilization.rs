@@ -289,8 +289,8 @@ fn behaviors() -> Vec<Option<Behavior>> {
     ]
 }
 
-/// Histories with the strongest effect of stabilization: without a recommendation, and with recommendations of the highest
-/// count, the lowest count, or both, one second ago.
+/// Histories with the strongest effect of stabilization: without a recommendation, and with recommendations of the
+/// highest count, the lowest count, or both, one second ago.
 fn histories() -> Vec<History> {
     let of = |replicas: &[i32]| History {
         recommendations: replicas

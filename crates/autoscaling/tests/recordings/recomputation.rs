@@ -1,5 +1,5 @@
-//! Recomputes a decision from the JSON of its explanation alone, with independent arithmetic. An equal result shows that
-//! the explanation is complete and correct.
+//! Recomputes a decision from the JSON of its explanation alone, with independent arithmetic. An equal result shows
+//! that the explanation is complete and correct.
 
 use serde_json::Value;
 

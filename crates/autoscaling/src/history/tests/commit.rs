@@ -205,8 +205,8 @@ proptest! {
         }
     }
 
-    // Compares with a history of all rescales, because even without a bound, upstream may replace an event that policies of
-    // the other direction still count.
+    // Compares with a history of all rescales, because even without a bound, upstream may replace an event that
+    // policies of the other direction still count.
     #[test]
     fn bounded_scale_events_allow_no_larger_change(
         rules in behaviors(),

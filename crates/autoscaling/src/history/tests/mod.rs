@@ -281,8 +281,8 @@ fn pasts() -> impl Strategy<Value = Vec<RealRescale>> {
     collection::vec(rescale, 1..40)
 }
 
-/// Rebuilds the history `later` milliseconds after the last rescale. Returns whether the rebuilt history allows no larger
-/// change than the real history, and the rebuilt history.
+/// Rebuilds the history `later` milliseconds after the last rescale. Returns whether the rebuilt history allows no
+/// larger change than the real history, and the rebuilt history.
 fn rebuilt_is_safe(rules: &Value, past: &[RealRescale], later: i64) -> (bool, History) {
     let behavior = behavior_of(rules);
     let milliseconds = SignedDuration::from_millis;
