@@ -42,8 +42,8 @@ const POLICIES: [(&str, &str); 5] = [
           guards: {pendingPods: {maximum: 20%}, rollout: HoldScaleUp, ownedPodsOnly: true, zeroMetrics: Hold, maxStep: {up: 100%}}}",
     ),
 ];
-/// The names of all measured policies. The two largest policies have 100 daily schedules, and 100 schedules with times that
-/// are years apart.
+/// The names of all measured policies. The two largest policies have 100 daily schedules, and 100 schedules with times
+/// that are years apart.
 const NAMES: [&str; 7] =
     ["empty", "mode", "interval", "recurring", "every-field", "hundred-daily", "hundred-rare"];
 

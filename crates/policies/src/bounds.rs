@@ -1,7 +1,7 @@
 //! The inputs of a decision that a policy replaces: the bounds of the HPA, and the settings of the controller.
 //!
-//! Of all active schedules, the highest floor and the lowest ceiling apply. A ceiling takes precedence over a floor, and
-//! the bounds of the HPA take precedence over the schedules.
+//! Of all active schedules, the highest floor and the lowest ceiling apply. A ceiling takes precedence over a floor,
+//! and the bounds of the HPA take precedence over the schedules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -90,8 +90,8 @@ impl ActiveBounds {
                 schedule: Arc::clone(&schedule.name),
                 until: phase.until,
             };
-            // Of equal bounds, the bound with the latest end is used. If the ends are also equal, the bound with the first
-            // name is used. The order of the schedules does not matter.
+            // Of equal bounds, the bound with the latest end is used. If the ends are also equal, the bound with the
+            // first name is used. The order of the schedules does not matter.
             let rest = |bound: &ActiveBound| {
                 (bound.until.unwrap_or(Timestamp::MAX), std::cmp::Reverse(Arc::clone(&bound.schedule)))
             };
@@ -199,8 +199,8 @@ pub fn contradiction(schedules: &[Schedule], now: Timestamp) -> Option<Contradic
     None
 }
 
-/// Returns the settings of the controller, with the values that the policy sets. `behavior` of the HPA takes precedence over
-/// `tolerance` and `downscaleStabilizationSeconds` of the policy, and over the flags.
+/// Returns the settings of the controller, with the values that the policy sets. `behavior` of the HPA takes precedence
+/// over `tolerance` and `downscaleStabilizationSeconds` of the policy, and over the flags.
 pub fn settings(policy: &PolicySpec, settings: &Settings) -> Settings {
     let seconds = |seconds: Option<u32>, default| {
         seconds.map_or(default, |seconds| Duration::from_secs(seconds.into()))

@@ -1,5 +1,5 @@
-//! `burst`: the proposal of a metric from a stable and a panic window of its load, by the rules of Knative's Autoscaler in
-//! the crate [`burst`]. This module chooses the metric, and converts its reading to a load.
+//! `burst`: the proposal of a metric from a stable and a panic window of its load. The crate [`burst`] contains the
+//! rules, which are those of Knative's Autoscaler. This module chooses the metric, and converts its reading to a load.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,8 +60,8 @@ impl BurstSpec {
     }
 }
 
-/// The windows of one HPA, which the caller keeps in memory between syncs. As in Knative, an HPA with several ready pods
-/// starts in panic mode after a restart.
+/// The windows of one HPA, which the caller keeps in memory between syncs. As in Knative, an HPA with several ready
+/// pods starts in panic mode after a restart.
 #[derive(Debug, Clone)]
 pub struct BurstState {
     /// [`MetricState::key`].
@@ -145,9 +145,9 @@ impl fmt::Display for BurstStep {
     }
 }
 
-/// Replaces the proposal of the first metric that has a value, and a target per pod. `earlier` contains the windows after
-/// the previous sync, and `ready` is the number of ready pods. Returns the windows after this sync, and the effect. Failed
-/// metrics do not change.
+/// Replaces the proposal of the first metric that has a value, and a target per pod. `earlier` contains the windows
+/// after the previous sync, and `ready` is the number of ready pods. Returns the windows after this sync, and the
+/// effect. Failed metrics do not change.
 pub(crate) fn apply(
     spec: &BurstSpec,
     evaluation: &Evaluation<'_>,
@@ -208,8 +208,8 @@ pub(crate) fn apply(
 }
 
 impl BurstState {
-    /// Records the load of a second, unless the second already has a load. If the previous sync is within the panic window,
-    /// the seconds in between get its load, so a late sync does not cause seconds without load.
+    /// Records the load of a second, unless the second already has a load. If the previous sync is within the panic
+    /// window, the seconds in between get the load of that sync. A late sync therefore causes no seconds without load.
     fn record(&mut self, second: i64, load: f64, window: u32) {
         if let Some((last, earlier)) = self.last {
             if second <= last {

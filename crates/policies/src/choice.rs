@@ -1,5 +1,5 @@
-//! The choice among the proposals of metrics: corrections of proposals, fallbacks of failed metrics, then `combine`. If no
-//! rule has an effect, the choice is that of the reference.
+//! The choice among the proposals of metrics: corrections of proposals, fallbacks of failed metrics, then `combine`. If
+//! no rule has an effect, the choice is that of the reference.
 //!
 //! [`ignore_containers`] applies `corrections.ignoreContainersWithoutRequest`: it omits the named containers from a
 //! resource that they do not request. Without the correction, such a container fails the whole metric. The correction

@@ -223,8 +223,8 @@ impl fmt::Display for OwnedPodsStep {
     }
 }
 
-/// Applies `ownedPodsOnly`. Returns the pods except for those with [`Ownership::Other`], in the same order. The effect is
-/// `None` if no pod was excluded.
+/// Applies `ownedPodsOnly`. Returns the pods except for those with [`Ownership::Other`], in the same order. The effect
+/// is `None` if no pod was excluded.
 pub fn owned_pods(
     pods: &[Arc<Pod>],
     ownership: impl Fn(&Pod) -> Ownership,
@@ -267,9 +267,9 @@ impl fmt::Display for RolloutStep {
 }
 
 impl Rollout {
-    /// Reads the rollout from the status of an object: a Deployment or StatefulSet of `apps`, or a Rollout of `argoproj.io`.
-    /// Returns `None` if no rollout is in progress, and for other kinds. A changed `metadata.generation` proves no rollout,
-    /// because a changed `spec.replicas` changes it too.
+    /// Reads the rollout from the status of an object: a Deployment or StatefulSet of `apps`, or a Rollout of
+    /// `argoproj.io`. Returns `None` if no rollout is in progress, and for other kinds. A changed `metadata.generation`
+    /// proves no rollout, because a changed `spec.replicas` changes it too.
     pub fn from_object(kind: &str, object: &Value) -> Option<Self> {
         let status = object.get("status")?;
         let number = |field: &str| {
@@ -283,11 +283,13 @@ impl Rollout {
         let (updated, total) = (number("updatedReplicas"), number("replicas"));
         let is_in_progress = match kind {
             "Deployment" => updated < total,
-            // `currentRevision` becomes `updateRevision` after the last pod is updated. With a partition, this never happens.
+            // `currentRevision` becomes `updateRevision` after the last pod is updated. With a partition, this never
+            // happens.
             "StatefulSet" => {
                 text("currentRevision") != text("updateRevision") && !text("updateRevision").is_empty()
             }
-            // During a paused canary step, the counts do not show the rollout, because all updated pods of the step exist.
+            // During a paused canary step, the counts do not show the rollout, because all updated pods of the step
+            // exist.
             "Rollout" => !text("stableRS").is_empty() && text("currentPodHash") != text("stableRS"),
             _ => false,
         };

@@ -15,7 +15,8 @@ use crate::spec::{Cause, Fallback};
 /// A metric of an HPA in one sync.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricState {
-    /// The key in the history: the type and the short name, and a number if an earlier metric has the same type and name.
+    /// The key in the history: the type and the short name, and a number if an earlier metric has the same type and
+    /// name.
     pub key: Arc<str>,
     /// The name of the metric in the spec.
     pub name: Arc<str>,
@@ -46,7 +47,8 @@ pub enum Outcome {
 }
 
 impl Cause {
-    /// The cause of a failure of a class. It is [`Self::Empty`] if the metrics API returned no value, or no usable sample.
+    /// The cause of a failure of a class. It is [`Self::Empty`] if the metrics API returned no value, or no usable
+    /// sample.
     pub fn new(class: Option<MetricFailureClass>) -> Self {
         match class {
             Some(MetricFailureClass::NoValues | MetricFailureClass::NoSamples) => Self::Empty,
@@ -55,8 +57,8 @@ impl Cause {
     }
 }
 
-/// Returns the metrics of an evaluation, in the order of the spec. Empty if the sync reads no metrics. A metric that was
-/// not evaluated has failed.
+/// Returns the metrics of an evaluation, in the order of the spec. Empty if the sync reads no metrics. A metric that
+/// was not evaluated has failed.
 pub fn states(evaluation: &Evaluation<'_>) -> Vec<MetricState> {
     let mut counts = BTreeMap::<String, usize>::new();
     (0..evaluation.metrics())
@@ -129,8 +131,8 @@ pub struct PolicyHistory {
 pub struct MetricHistory {
     /// The name of the metric in the spec.
     pub name: Arc<str>,
-    /// The time of the first failure after the last value, and the cause of the last failure. `None` if the metric had a
-    /// value in the last sync.
+    /// The time of the first failure after the last value, and the cause of the last failure. `None` if the metric had
+    /// a value in the last sync.
     pub failing: Option<(Timestamp, Cause)>,
     /// The last proposal.
     pub last_proposal: Option<i32>,
@@ -202,7 +204,8 @@ impl PolicyHistory {
     }
 }
 
-/// Returns the fallback of a metric for a cause: the first entry for this metric, otherwise the first entry for all metrics.
+/// Returns the fallback of a metric for a cause: the first entry for this metric, otherwise the first entry for all
+/// metrics.
 pub(crate) fn matching<'a>(fallbacks: &'a [Fallback], metric: &str, cause: Cause) -> Option<&'a Fallback> {
     let of_cause = || fallbacks.iter().filter(|fallback| fallback.when == cause);
     let named = of_cause().find(|fallback| fallback.metric.as_deref() == Some(metric));

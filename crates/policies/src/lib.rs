@@ -3,13 +3,16 @@
 //!
 //! A sync of an HPA with policies has these steps:
 //!
-//! 1. [`spec::parse`] or [`spec::read`] reads each policy once, and [`merge::Policy::merge`] merges the policies of an HPA.
-//! 2. [`resolve::resolve`] computes the [`resolve::Rules`] at a time, with [`schedule`] for recurring schedules. The rules
-//!    do not change before their [next edge](field@resolve::Rules::next_edge).
-//! 3. [`bounds`] replaces the bounds of the HPA and the settings of the controller in the inputs of [`autoscaling::plan()`].
-//!    [`guards::owned_pods`] and [`choice::ignore_containers`] replace the pods and the answers of metrics.
+//! 1. [`spec::parse`] or [`spec::read`] reads each policy once, and [`merge::Policy::merge`] merges the policies of an
+//!    HPA.
+//! 2. [`resolve::resolve`] computes the [`resolve::Rules`] at a time, with [`schedule`] for recurring schedules. The
+//!    rules do not change before their [next edge](field@resolve::Rules::next_edge).
+//! 3. [`bounds`] replaces the bounds of the HPA and the settings of the controller in the inputs of
+//!    [`autoscaling::plan()`]. [`guards::owned_pods`] and [`choice::ignore_containers`] replace the pods and the
+//!    answers of metrics.
 //! 4. [`resolve::Rules::decide`] decides by the evaluated metrics, with [`burst`], [`choice`] and their [`history`].
-//! 5. [`resolve::Rules::apply`] applies [`guards`] and the mode to the decision, and returns the [`steps::PolicyEffect`].
+//! 5. [`resolve::Rules::apply`] applies [`guards`] and the mode to the decision, and returns the
+//!    [`steps::PolicyEffect`].
 //!
 //! [`import`] converts objects of other autoscalers to policies.
 //!
@@ -107,8 +110,8 @@ impl TargetState {
     }
 }
 
-/// The result of [`Rules::decide`]: a decision with `burst`, corrections, fallbacks and `combine`, but without guards and
-/// mode.
+/// The result of [`Rules::decide`]: a decision with `burst`, corrections, fallbacks and `combine`, but without guards
+/// and mode.
 #[derive(Debug)]
 pub struct PolicyDecision {
     /// The decision. [`Rules::apply`] applies guards and mode to it.
@@ -131,8 +134,8 @@ pub struct Earlier<'a> {
 }
 
 impl Rules {
-    /// Decides by the evaluated metrics. `ready` is the number of ready pods. Without an effect of the policy, the decision
-    /// is that of the reference.
+    /// Decides by the evaluated metrics. `ready` is the number of ready pods. Without an effect of the policy, the
+    /// decision is that of the reference.
     pub fn decide(
         &self,
         evaluation: Evaluation<'_>,
@@ -185,8 +188,8 @@ impl Rules {
             steps.extend(guarded.steps.into_iter().map(Step::Guard));
             count = Some(guarded.replicas);
         }
-        // A mode has no effect without a Scale or an HPA. If several HPAs control the same pods, their pinned counts could
-        // conflict.
+        // A mode has no effect without a Scale or an HPA. If several HPAs control the same pods, their pinned counts
+        // could conflict.
         let has_count = *decision.verdict() != Verdict::NoScale
             && !matches!(path, DecisionPath::Ambiguous | DecisionPath::Deleted);
         let mut applied = count;

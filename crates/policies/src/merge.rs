@@ -17,8 +17,8 @@ pub struct Source {
     pub level: Level,
     /// The name of the object, as `namespace/name` for a ScalingPolicy. Ignored for an annotation.
     pub name: Arc<str>,
-    /// `metadata.creationTimestamp`. Of two policies of one level, the older policy takes precedence. A policy without a
-    /// time is the newest. If the times are equal, the first policy by name takes precedence.
+    /// `metadata.creationTimestamp`. Of two policies of one level, the older policy takes precedence. A policy without
+    /// a time counts as the newest. If the times are equal, the first policy by name takes precedence.
     pub created: Option<Timestamp>,
     /// The fields of the policy, and its problems.
     pub parsed: Arc<Parsed>,

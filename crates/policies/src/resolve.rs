@@ -63,8 +63,8 @@ impl Rules {
         self.at <= now && self.next_edge.is_none_or(|edge| now < edge)
     }
 
-    /// The next time at which the rules may change for an HPA with this history. Reasons are the edge of a schedule, the end
-    /// of a mode, and the start of a fallback.
+    /// The next time at which the rules may change for an HPA with this history. Reasons are the edge of a schedule,
+    /// the end of a mode, and the start of a fallback.
     pub fn next_edge(&self, history: &PolicyHistory, now: Timestamp) -> Option<Timestamp> {
         let fallbacks = self.policy.spec.fallback.as_deref().unwrap_or_default();
         self.next_edge.into_iter().chain(history.next_edge(fallbacks, now)).min()
@@ -186,9 +186,9 @@ impl fmt::Display for ModeStep {
     }
 }
 
-/// Applies a mode. `recommended` is the count that the guards allow, or `None` if no count could be computed. Returns the
-/// count to apply, and the effect of a mode other than Auto. Without a recommendation, only the mode Pinned applies a
-/// count.
+/// Applies a mode. `recommended` is the count that the guards allow, or `None` if no count could be computed. Returns
+/// the count to apply, and the effect of a mode other than Auto. Without a recommendation, only the mode Pinned applies
+/// a count.
 pub fn apply(mode: &ActiveMode, current: i32, recommended: Option<i32>) -> (Option<i32>, Option<ModeStep>) {
     let applied = match mode.mode {
         Some(Mode::Auto) => return (recommended, None),

@@ -1,9 +1,9 @@
 //! Recurring schedules. A schedule starts at the times of one cron expression, and ends at the times of a second
 //! expression. Both expressions use the same time zone.
 //!
-//! A schedule is active if its last start is not before its last end. A start takes precedence over an end with the same
-//! local time. A local time that a clock change skips occurs at the change. A local time that occurs twice is used only
-//! the first time.
+//! A schedule is active if its last start is not before its last end. A start takes precedence over an end with the
+//! same local time. A local time that a clock change skips occurs at the change. A local time that occurs twice is used
+//! only the first time.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -21,8 +21,8 @@ const MAX_ENDS: usize = 1_000;
 /// Maximum length of the local times that one clock change repeats.
 const LONGEST_REPETITION: SignedDuration = SignedDuration::from_hours(25);
 
-/// A recurring schedule. The expressions are stored as text, because the compiled expressions and the time zone take 12 KB,
-/// and are needed only when the schedule starts or ends.
+/// A recurring schedule. The expressions are stored as text, because the compiled expressions and the time zone take
+/// 12 KB. The compiled expressions are needed only when the schedule starts or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recurrence {
     start: Box<str>,
@@ -81,8 +81,8 @@ pub enum ScheduleError {
 }
 
 impl Recurrence {
-    /// Parses a schedule. The time zone is a name in the IANA time zone database, in upper or lower case. The expressions
-    /// have five fields: minute, hour, day of the month, month, day of the week.
+    /// Parses a schedule. The time zone is a name in the IANA time zone database, in upper or lower case. The
+    /// expressions have five fields: minute, hour, day of the month, month, day of the week.
     ///
     /// # Errors
     /// Fails for an unknown time zone, for an invalid expression, and for equal expressions.

@@ -1,4 +1,5 @@
-//! The effect of a policy on one decision, and the data that the sources of metrics returned, for conditions and records.
+//! The effect of a policy on one decision, and the data that the sources of metrics returned, for conditions and
+//! records.
 
 use std::fmt;
 
@@ -127,7 +128,8 @@ impl StepReason {
         Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 
-    /// Whether the step sets or limits the count independently of the metrics. Such steps take precedence over all others.
+    /// Whether the step sets or limits the count independently of the metrics. Such steps take precedence over all
+    /// others.
     pub fn holds_count(self) -> bool {
         self <= Self::FallbackActive
     }

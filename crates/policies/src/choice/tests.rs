@@ -38,7 +38,8 @@ fn spec(text: &str) -> PolicySpec {
     parsed.spec
 }
 
-/// The chosen count and the texts of the steps, for 4 current replicas and metrics that have had `states` for `seconds`.
+/// The chosen count and the texts of the steps, for 4 current replicas and metrics that have had `states` for
+/// `seconds`.
 fn chosen(policy: &str, states: &[MetricState], seconds: i64) -> (Option<i32>, Vec<String>) {
     let history = PolicyHistory::default().observe(states, START).observe(states, after(seconds));
     let chosen = choose(&spec(policy), 4, states, &history, after(seconds));

@@ -98,9 +98,9 @@ impl Configurations {
         Ok(())
     }
 
-    /// Adds the query of a metric to `policy`, and the namespace label of the query to `namespaces`. If several rules may
-    /// provide the metric, the query tries their series, from the last rule to the first: in the adapter, the last rule
-    /// takes precedence.
+    /// Adds the query of a metric to `policy`, and the namespace label of the query to `namespaces`. If several rules
+    /// may provide the metric, the query tries their series, from the last rule to the first. In the adapter, the last
+    /// rule takes precedence.
     fn metric(
         &self,
         hpa: &mut Source<'_>,
@@ -250,8 +250,8 @@ impl Server {
         }
     }
 
-    /// The source file with this server. `labels` contains the namespace label of each query, or `None` for a query of all
-    /// namespaces.
+    /// The source file with this server. `labels` contains the namespace label of each query, or `None` for a query of
+    /// all namespaces.
     fn file(&self, labels: &BTreeSet<Option<String>>) -> MetricSources {
         let mut open = Vec::new();
         if self.url.is_none() {

@@ -85,8 +85,8 @@ fn mode(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     }
 }
 
-/// Converts a provider of type Cron. The provider with the highest priority sets the count. If several providers have this
-/// priority, each of them sets only a floor.
+/// Converts a provider of type Cron. The provider with the highest priority sets the count. If several providers have
+/// this priority, each of them sets only a floor.
 fn portrait(source: &mut Source<'_>, provider: &Field<'_>, all: &[Field<'_>], policy: &mut ScalingPolicy) {
     let kind = provider.at("type");
     let priority = |provider: &Field<'_>| {

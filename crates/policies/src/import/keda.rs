@@ -1,7 +1,7 @@
 //! ScaledObjects of KEDA 2.20 (`keda.sh/v1alpha1`).
 //!
-//! After an import, KEDA still writes the HPA and serves its metrics. A policy replaces the features for which KEDA deletes
-//! the HPA, changes its behavior, or replaces values of metrics.
+//! After an import, KEDA still writes the HPA and serves its metrics. A policy replaces the features for which KEDA
+//! deletes the HPA, changes its behavior, or replaces values of metrics.
 
 use super::manifest::{Fallback, Remark, ScalingPolicy, Schedule};
 use super::{Field, Source};
@@ -54,8 +54,8 @@ pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     policy.if_useful()
 }
 
-/// Converts the annotations. As in KEDA, `paused-replicas` takes precedence over `paused`, and `paused` takes precedence
-/// over `paused-scale-in` and `paused-scale-out`.
+/// Converts the annotations. As in KEDA, `paused-replicas` takes precedence over `paused`, and `paused` takes
+/// precedence over `paused-scale-in` and `paused-scale-out`.
 fn pause(source: &mut Source<'_>, policy: &mut ScalingPolicy) {
     let annotations = source.root.at("metadata").at("annotations");
     let replicas = annotations.at(PAUSED_REPLICAS);
@@ -98,8 +98,8 @@ fn is_true(field: &Field<'_>) -> bool {
     !matches!(text.as_str(), "0" | "f" | "F" | "false" | "FALSE" | "False")
 }
 
-/// Converts cron triggers to floors. The metric of such a trigger proposes `desiredReplicas`, and the highest proposal of
-/// all metrics is chosen.
+/// Converts cron triggers to floors. The metric of such a trigger proposes `desiredReplicas`, and the highest proposal
+/// of all metrics is chosen.
 fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     let triggers = spec.at("triggers");
     let formula = spec.at("advanced").at("scalingModifiers").at("formula");

@@ -162,7 +162,8 @@ impl ScalingPolicy {
         add("fallback", &mut self.spec.fallback, source, field, fallback)
     }
 
-    /// Adds a metric, or notes the reason if the policy would be invalid. A policy has at most one query per metric name.
+    /// Adds a metric, or notes the reason if the policy would be invalid. A policy has at most one query per metric
+    /// name.
     pub(super) fn add_metric(&mut self, source: &mut Source<'_>, field: &Field<'_>, metric: Metric) {
         if let Some(other) = self.spec.metrics.iter().find(|other| other.metric == metric.metric) {
             if *other != metric {

@@ -1,9 +1,9 @@
 //! Converts objects of other autoscalers to ScalingPolicies.
 //!
-//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, ScalingSchedules of Zalando's
-//! kube-metrics-adapter with the HPAs that refer to them, and rules of prometheus-adapter with the HPAs that use their
-//! metrics. A [`Note`] names each field that loses its effect, changes its effect, or requires a step of the operator. The
-//! policies are valid: fields that [`crate::spec::read`] would report are omitted, with a note.
+//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, ScalingSchedules of
+//! Zalando's kube-metrics-adapter with the HPAs that refer to them, and rules of prometheus-adapter with the HPAs that
+//! use their metrics. A [`Note`] names each field that loses its effect, changes its effect, or requires a step of the
+//! operator. The policies are valid: fields that [`crate::spec::read`] would report are omitted, with a note.
 
 mod adapter;
 mod kapacity;
@@ -287,7 +287,8 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// A field of a mapping. In its path, a name with a dot or a slash is in brackets, such as the name of an annotation.
+    /// A field of a mapping. In its path, a name with a dot or a slash is in brackets, such as the name of an
+    /// annotation.
     fn at(&self, name: &str) -> Self {
         let value = self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null());
         let path = match name.contains(['.', '/']) {

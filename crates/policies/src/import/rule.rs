@@ -151,8 +151,8 @@ impl Selection {
     }
 }
 
-/// A candidate for the name of a series that a rule renames to `metric`. `pattern` may consist of literals and groups, and
-/// the caller must check that the candidate matches it.
+/// A candidate for the name of a series that a rule renames to `metric`. `pattern` may consist of literals and groups,
+/// and the caller must check that the candidate matches it.
 fn invert(pattern: &str, renamed: &str, metric: &str) -> Option<String> {
     let reference = Regex::new(r"\$(?:\{([0-9]+)\}|([0-9A-Za-z_]+))").ok()?;
     let number = |reference: &Captures<'_>| {
@@ -272,7 +272,8 @@ impl Labels {
     }
 }
 
-/// Creates the query of a metric from the template of its rule. `labels` contains the matchers of the metric's selector.
+/// Creates the query of a metric from the template of its rule. `labels` contains the matchers of the metric's
+/// selector.
 pub(super) fn query(
     rule: &Rule,
     series: &str,

@@ -1,7 +1,7 @@
 //! ScalingSchedules and ClusterScalingSchedules of kube-metrics-adapter (`zalando.org/v1`).
 //!
-//! The value of such an object is a metric. An HPA divides the value by its `averageValue`, so a schedule becomes a floor
-//! for each HPA that refers to the object.
+//! The value of such an object is a metric. An HPA divides the value by its `averageValue`, so a schedule becomes a
+//! floor for each HPA that refers to the object.
 
 use autoscaling::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
@@ -113,8 +113,8 @@ impl<'a> Schedules<'a> {
                 convert(&mut source, schedule, index, quantity, policy);
             }
         }
-        // The notes about the object appear once, with the first HPA. Refusals can depend on the policy of the HPA, so they
-        // appear with each HPA.
+        // The notes about the object appear once, with the first HPA. Refusals can depend on the policy of the HPA, so
+        // they appear with each HPA.
         let is_new = |note: &Note| is_first || matches!(note.remark, Remark::Refused(_));
         hpa.notes.extend(source.notes.into_iter().filter(is_new));
     }

@@ -176,8 +176,8 @@ impl Daily {
     }
 }
 
-/// The changes of a schedule, computed minute by minute. A repeated local minute is used only the first time, and a skipped
-/// local minute occurs at the clock change.
+/// The changes of a schedule, computed minute by minute. A repeated local minute is used only the first time, and a
+/// skipped local minute occurs at the clock change.
 fn table(zone: &TimeZone, daily: &Daily, from: Timestamp, to: Timestamp) -> Vec<(Timestamp, bool)> {
     let mut changes = Vec::new();
     let local = |time: Timestamp| zone.to_datetime(time);

@@ -126,8 +126,8 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
     }
 }
 
-/// Reads `mode`, `replicas` and `until`. [`ModeRule::mode`] is `None` if `mode` or `until` is invalid, or if the mode Pinned
-/// has no valid `replicas`.
+/// Reads `mode`, `replicas` and `until`. [`ModeRule::mode`] is `None` if `mode` or `until` is invalid, or if the mode
+/// Pinned has no valid `replicas`.
 fn mode(reader: &mut Reader<'_>) -> Option<ModeRule> {
     let value = reader.take("mode");
     let has_until = reader.has("until");

@@ -1,7 +1,7 @@
 //! The fields of a policy. [`parse`] and [`read`] omit invalid fields, and report them.
 //!
-//! A field of the policy, a guard, a correction and an entry of a list are each ignored as a whole if a part is invalid or
-//! unknown. Otherwise, for example, an entry without an invalid limit could have a much larger effect than intended.
+//! A field of the policy, a guard, a correction and an entry of a list are each ignored as a whole if a part is invalid
+//! or unknown. Otherwise, for example, an entry without an invalid limit could have a much larger effect than intended.
 
 mod fields;
 mod metrics;

@@ -292,8 +292,8 @@ impl Amount {
         i32::try_from(pods).unwrap_or(i32::MAX)
     }
 
-    /// The number of pods by which a step may change `replicas`. A percentage above 0 allows at least one pod, so a target
-    /// at zero replicas can be scaled up.
+    /// The number of pods by which a step may change `replicas`. A percentage above 0 allows at least one pod, so a
+    /// target at zero replicas can be scaled up.
     pub fn step(self, replicas: i32) -> i32 {
         match self {
             Self::Percent(percent) if percent > 0 => self.pods(replicas).max(1),

@@ -1,5 +1,5 @@
-//! `scheme`, `tlsConfig` and `authorization` of `pods`: the settings of requests to pods. The fields have the same names as
-//! in PodMonitors of Prometheus Operator.
+//! `scheme`, `tlsConfig` and `authorization` of `pods`: the settings of requests to pods. The fields have the same
+//! names as in PodMonitors of Prometheus Operator.
 
 use std::sync::Arc;
 

@@ -184,8 +184,8 @@ fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
     assert_eq!(imported(&[other]), (Vec::new(), Vec::new()));
 }
 
-/// Imports rules, a Deployment with `arguments` and an HPA. Returns the source file, the notes about the Deployment, and the
-/// number of fields that could not be filled.
+/// Imports rules, a Deployment with `arguments` and an HPA. Returns the source file, the notes about the Deployment,
+/// and the number of fields that could not be filled.
 fn sources(arguments: &str, used: &str) -> (String, Vec<String>, usize) {
     let deployment = format!(
         "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: adapter, namespace: monitoring}}, \

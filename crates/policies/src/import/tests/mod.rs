@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::spec::{Level, read};
 
-/// Imports YAML documents. Returns the specs of the policies as JSON without selectors, and the notes without locations.
+/// Imports YAML documents. Returns the specs of the policies as JSON without selectors, and the notes without
+/// locations.
 fn imported(documents: &[&str]) -> (Vec<String>, Vec<String>) {
     let objects: Vec<Object> = documents
         .iter()
