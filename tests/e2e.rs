@@ -373,7 +373,7 @@ async fn scenario(
     world.close().await
 }
 
-/// Prints one line per scenario when it finishes.
+/// Runs a scenario, and prints its result and its duration.
 async fn report(name: &str, scenario: impl Future<Output = Outcome>) -> Outcome {
     let started = Instant::now();
     let outcome = scenario.await;

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::outcome::{Outcome, ensure};
 
-/// The ServiceAccount of the built-in autoscaler, to which its bootstrap role and the bindings of
-/// metrics adapters refer.
+/// The ServiceAccount of the built-in autoscaler. Its bootstrap role and the roles of metrics adapters are bound to
+/// this account.
 pub(crate) const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// The entries of an audit log. The last line, which the API server may be writing, can be incomplete and is ignored.
+/// The entries of an audit log. Incomplete lines are ignored, because the API server may be writing the last line.
 pub(crate) fn entries(log: &str) -> impl Iterator<Item = Value> {
     log.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
@@ -49,7 +49,7 @@ pub(crate) fn check(log: &str) -> Outcome<Summary> {
     Ok(summary)
 }
 
-/// Checks that an account sent only reads and that none of them was refused. Returns the number of its
+/// Checks that an account sent only reads and reviews, and that none of them was refused. Returns the number of these
 /// requests.
 pub(crate) fn only_reads(log: &str, account: &str) -> Outcome<u32> {
     let (mut reads, mut violations) = (0, Vec::new());

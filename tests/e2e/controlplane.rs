@@ -125,7 +125,7 @@ impl ControlPlane {
             }
             server.arg(format!("--{flag}={}", self.path(file).display()));
         }
-        // In megabytes. The tests read one file, so the log is not rotated.
+        // The unit is a megabyte. The tests read one file, so the log must not be rotated.
         server.arg("--audit-log-maxsize=10000");
         server.args([
             // The name in the proxy's client certificate, which is signed by the authority of ordinary clients.
@@ -302,7 +302,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn create() -> Outcome<Self> {
-        // The port makes the name unique among running tests, the process id among earlier ones.
+        // The port makes the name unique among running tests, and the process id among earlier tests.
         let name = format!("concertina-e2e-{}-{}", std::process::id(), free_port()?);
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).context(path.display())?;
@@ -341,7 +341,7 @@ pub(crate) fn folder() -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// A certificate authority and a certificate for loopback names signed by it.
+/// A certificate authority, and a certificate of this authority for local names.
 pub(crate) struct Keys {
     pub(crate) authority_pem: String,
     pub(crate) certificate_pem: String,

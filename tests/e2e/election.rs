@@ -286,7 +286,7 @@ impl FastClockReplica {
     }
 }
 
-/// The writes of the replicas, except those to the Lease, and their refused requests.
+/// The writes of the replicas, except for Leases and reviews, and their refused requests.
 pub(crate) struct Log {
     pub(crate) writes: Vec<Write>,
     refused: Vec<(Timestamp, String)>,

@@ -128,7 +128,7 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
     world.condition("web", stabilized).await?;
     world.replicas_stay(&web, 6, Duration::from_secs(2)).await?;
 
-    // The window of the deleted HPA holds six replicas for an hour. The recreated HPA starts with an empty history.
+    // The window of the deleted HPA keeps six replicas for an hour. The recreated HPA starts with an empty history.
     world.delete_hpa("web").await?;
     if world.autoscaler == Autoscaler::BuiltIn {
         // The built-in controller keeps the history of a name until a sync finds no HPA of that name.

@@ -140,8 +140,8 @@ async fn hand_over(stage: &Fixture, namespace: &str, ours: &Replica) -> Outcome<
     ensure(took <= PERIOD + Duration::from_secs(1) + SLACK, || format!("too late: {took:?}"))?;
     replicas(&world, "a", 4).await.context(ours.process.tail(20))?;
     replicas(&world, "b", 4).await.context(built_in.tail(20))?;
-    // The loads stay within the tolerance of four replicas. If two controllers sync under the same load, the second one
-    // has no status to write. The interval of the load changes therefore differs from the sync period.
+    // The loads stay within the tolerance of four replicas. If two controllers sync under the same load, the second
+    // controller has no status to write. The interval of the load changes therefore differs from the sync period.
     for step in 0..100 {
         for name in ["a", "b"] {
             world.cpu(name, 190 + 5 * (step % 4));

@@ -21,7 +21,7 @@ use crate::world::{
 
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub(crate) const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
-/// The namespace of the account that requests tokens. The audit log has the requests of its accounts.
+/// The namespace of the account that requests tokens. The audit log has the requests of all accounts in this namespace.
 const BASE_NAMESPACE: &str = "replicas";
 const BASE: &str = "system:serviceaccount:replicas:base";
 /// The account of the processes of these tests.
@@ -38,7 +38,7 @@ const KUBEADM: &[&str] = &[
     "--use-service-account-credentials=true",
 ];
 
-/// The parts run in this order because each one removes rights that the previous one needs.
+/// The parts run in this order, because each part removes rights that the previous part needs.
 pub(crate) async fn roles(stage: &Fixture) -> Outcome {
     kubeadm(stage).await.context("kubeadm's command line")?;
     let bindings = format!("{RBAC}/clusterrolebindings/{BUILT_IN}");
@@ -184,7 +184,7 @@ async fn one_on_cpu(world: &World, name: &str) -> Outcome {
     world.hpa(name, ("apps/v1", "Deployment", name), spec).await
 }
 
-/// Creates HPAs that need every metrics API, and one that fails at every sync.
+/// Creates HPAs that need every metrics API, and an HPA that fails at every sync.
 async fn every_kind(world: &World) -> Outcome {
     one_on_cpu(world, "cpu").await?;
     for (name, metric) in

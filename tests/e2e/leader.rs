@@ -275,7 +275,7 @@ pub(crate) async fn shows_changes_of_the_leader(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// Waits until the Lease has a holder other than `former`. Returns it.
+/// Waits until the Lease has a holder other than `former`. Returns the holder.
 async fn holder_other_than(stage: &Fixture, former: &str) -> Outcome<String> {
     eventually(CRASH, "the Lease has another holder", async || {
         let lease = stage.plane.admin.get(LEASE).await?;

@@ -33,7 +33,7 @@ pub(crate) enum Load {
     Each(i64, &'static str),
 }
 
-/// A faulty response that replaces the correct one.
+/// A faulty response that replaces the correct response.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) code: u16,
@@ -312,7 +312,7 @@ impl Kubelet {
         let listed = pods.clone();
         let task = tokio::spawn(async move {
             loop {
-                // The next round retries a failed one. If the control plane has stopped, the scenarios fail.
+                // After a failed round, the next round retries. If the control plane has stopped, the scenarios fail.
                 if let Ok(now) = update_pods(&api).await {
                     *listed.lock() = now;
                 }

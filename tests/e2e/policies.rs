@@ -152,7 +152,7 @@ async fn define(stage: &Fixture) -> Outcome {
     define_as(stage, |_| Ok(())).await
 }
 
-/// Replaces the definitions with the shipped ones.
+/// Replaces the definitions with the shipped definitions.
 async fn redefine(stage: &Fixture) -> Outcome {
     for definition in shipped()?.iter().filter(|object| is_definition(object)) {
         let name = definition["metadata"]["name"].as_str().ok_or("a definition without a name")?;
@@ -193,7 +193,7 @@ async fn define_as(stage: &Fixture, change: impl Fn(&mut Value) -> Outcome) -> O
     Ok(())
 }
 
-/// Starts the controller with exactly the permissions that `concertina rbac` prints, and permission to list Rollouts.
+/// Starts the controller with the permissions that `concertina rbac` prints, plus permission to list Rollouts.
 async fn start(stage: &Fixture) -> Outcome<Process> {
     let admin = &stage.plane.admin;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await?;

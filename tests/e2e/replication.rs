@@ -51,8 +51,8 @@ async fn start(stage: &Fixture, replicas: &mut Replicas, name: &'static str) -> 
     replicas.start_with(stage, name, &flags).await
 }
 
-/// Runs one workload that may grow by two pods a minute and one that may shrink after a minute of low load.
-/// Then signals the leader.
+/// Runs a workload that may grow by two pods a minute, and a workload that may shrink after a minute of low load. Then
+/// signals the leader.
 async fn run_round(
     stage: &Fixture,
     replicas: &mut Replicas,
@@ -156,7 +156,7 @@ pub(crate) async fn rolls(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// Replaces a replica as a Deployment does: the new replica is ready before the old one receives SIGTERM.
+/// Replaces a replica as a Deployment does: the new replica is ready before the old replica receives SIGTERM.
 async fn replace(
     stage: &Fixture,
     replicas: &mut Replicas,
@@ -198,7 +198,8 @@ pub(crate) async fn rates_hold(stage: &Fixture) -> Outcome {
 
     let first = process("first", &[CHECKPOINT])?;
     world.replicas_become(&web, 3).await.context(first.tail(30))?;
-    // A rescale in the second of the shutdown could be taken for a foreign write, so the process stops later.
+    // A rescale in the second of the shutdown could be mistaken for a write of another client, so the process stops
+    // later.
     world.replicas_stay(&web, 3, Duration::from_secs(3)).await?;
     end(first).await?;
 

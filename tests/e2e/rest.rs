@@ -1,4 +1,5 @@
-//! A plain JSON client of the API server. Tests write requests as paths and JSON, so it uses no Kubernetes types.
+//! A plain JSON client of the API server. Tests write requests as paths and JSON, so the client uses no Kubernetes
+//! types.
 
 use std::time::Duration;
 

@@ -203,7 +203,7 @@ impl Shadow {
         command.arg("--kubeconfig").arg(kubeconfig).arg("--dry-run");
         command.arg("--horizontal-pod-autoscaler-sync-period=1s").args(DECISION_FLAGS).args(more);
         command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-        // The metrics change every second. A cached response would differ from the response for the built-in
+        // The metrics change with every tick, so a cached response could differ from the response for the built-in
         // controller.
         command.arg("--share-metrics=false");
         command.arg(format!("--health-address=127.0.0.1:{port}"));

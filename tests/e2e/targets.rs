@@ -83,7 +83,7 @@ async fn sync_steadily(stage: &Fixture, world: &World) -> Outcome {
             .context(process.tail(30))?;
         status_is_echoed(world, &name).await?;
     }
-    // Five syncs of each HPA, one second apart, after all targets are watched.
+    // The pause covers five syncs of each HPA. The check is repeated until all targets are watched.
     eventually(SOON, "steady syncs send no requests for Scales", async || {
         let start = stage.plane.audit_log()?.len();
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -170,7 +170,8 @@ fn collection(world: &World, (version, _, resource): (&str, &str, &str)) -> Stri
     format!("/{root}/{version}/namespaces/{}/{resource}", world.namespace)
 }
 
-/// One object with a simple selector and, except for the Widget, one with every feature of selectors.
+/// The objects of a kind. `plain` has a simple selector, and `everything` has every feature of the selectors of its
+/// kind. `none`, a ReplicationController, has no selector.
 fn objects(kind: &str) -> Vec<(&'static str, Value)> {
     if kind == "Widget" {
         let widget = json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "plain"},
@@ -200,7 +201,7 @@ fn objects(kind: &str) -> Vec<(&'static str, Value)> {
     if kind == "ReplicationController" {
         let mut everything = app("everything");
         (everything["z"], everything["a.b/c"], everything["tier"]) = (json!("1"), json!(""), json!("a"));
-        // Without a selector, a ReplicationController takes the labels of its template.
+        // Without a selector, a ReplicationController uses the labels of its template.
         return vec![
             object("plain", app("plain")),
             object("everything", everything),

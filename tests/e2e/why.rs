@@ -1,6 +1,6 @@
 //! `concertina why` next to the controller: its prediction must equal the next decision of the controller.
 //!
-//! `why` runs with read access to a namespace and its metrics only. The audit log shows that it only reads.
+//! `why` runs with read access to namespaces and their metrics only. The audit log shows that it only reads.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,7 +64,7 @@ pub(crate) async fn predicts(stage: &Fixture) -> Outcome {
     check_reads_only(stage)
 }
 
-/// Explains decisions that depend on history while a controller runs, from the state that it left in the
+/// Explains decisions that depend on history while a controller runs, from the state that the controller wrote to the
 /// cluster.
 pub(crate) async fn explains_history(stage: &Fixture) -> Outcome {
     let user = viewer(stage).await?;
@@ -133,8 +133,8 @@ pub(crate) async fn names_forbidden_reads(stage: &Fixture) -> Outcome {
     ensure(text.contains("pods.metrics.k8s.io"), || format!("the findings do not name the right: {text}"))
 }
 
-/// Runs the controller for 15 s. Returns the first status of each HPA, or the last status if the first one cannot show
-/// the situation.
+/// Runs the controller for 15 s. Returns the first status of each HPA, or the last status if the first status cannot
+/// show the situation.
 async fn statuses_of_a_run(stage: &Fixture, worlds: &[World]) -> Outcome<Vec<Value>> {
     const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
     let list = stage.plane.admin.get(HPAS).await?;

@@ -1,6 +1,5 @@
-//! Scenarios in which the load changes and the workload follows, one per kind of target and metric, and
-//! scenarios for the rules between a proposal and the workload: behavior, bounds, zero replicas, several
-//! metrics.
+//! Scenarios in which the load changes and the workload follows, one per kind of target and metric. Also scenarios for
+//! the rules between a proposal and the workload: behavior, bounds, zero replicas, several metrics.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ fn expose(service: &Service, replicas: &[Replica]) {
     service.set(&replicas.iter().map(|replica| replica.webhook).collect::<Vec<_>>());
 }
 
-/// Replaces both replicas as the Deployment does: a new replica is ready before an old one stops.
+/// Replaces both replicas as the Deployment does: a new replica is ready before an old replica stops.
 async fn rolling_update(
     stage: &Fixture,
     service: &Service,
