@@ -96,7 +96,7 @@ async fn both_controllers_act_alike_in_generated_worlds() -> Outcome {
     })?;
     // Empty traces would be equal as well.
     ensure(comparison.lines >= 8 * plans.len(), || format!("only {} lines", comparison.lines))?;
-    // An entry that explains no difference now could hide a later one.
+    // An entry that explains no difference now could hide a later difference.
     let unused = INTENDED.iter().find(|intended| !comparison.explained.contains_key(intended.reason));
     match unused {
         Some(unused) if plans.len() >= MANY => Err(Failure(format!("nothing differs: {}", unused.reason))),

@@ -1,5 +1,5 @@
-//! Controls the syncs of each world at the proxy. A sync starts with a read of the Scale, so the gate holds a sync by
-//! holding this read. The number of reads that pass is the number of syncs.
+//! Controls the syncs of each world at the proxy. A sync starts with a read of the Scale, so the gate blocks a sync by
+//! blocking this read. The number of reads that pass is the number of syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct State {
 struct Room {
     /// The number of allowed syncs that have not started, by path of the Scale.
     permits: BTreeMap<String, u32>,
-    /// The number of held reads, by path of the Scale.
+    /// The number of blocked reads, by path of the Scale.
     held: BTreeMap<String, u32>,
     /// The times of the last failures, by path.
     failed: BTreeMap<String, Instant>,
@@ -64,7 +64,7 @@ impl Drop for Passage {
     }
 }
 
-/// Counts a held read while its client waits.
+/// Counts a blocked read while its client waits.
 struct Held<'a>(&'a Gate, &'a str, &'a str);
 
 impl<'a> Held<'a> {
@@ -126,7 +126,7 @@ impl Gate {
         .await
     }
 
-    /// Waits until the next syncs of the Scales are held, which means that the allowed syncs have ended.
+    /// Waits until the next syncs of the Scales are blocked, which means that the allowed syncs have ended.
     pub(crate) async fn next_held(&self, namespace: &str, scales: &[String]) -> Outcome {
         self.wait(&format!("the next syncs in {namespace}"), |state| {
             let room = state.rooms.get(namespace).ok_or("the room is closed")?;
@@ -201,7 +201,7 @@ impl Gate {
                 let room = state.rooms.get_mut(namespace)?;
                 if class != Some(Class::ScaleGet) || room.admits(path) {
                     room.in_flight += 1;
-                    // The lock still protects the permit, so an admitted request never counts as held.
+                    // The lock still protects the permit, so an admitted request never counts as blocked.
                     if let Some(held) = held {
                         held.admit(room);
                     }

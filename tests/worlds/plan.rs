@@ -243,7 +243,7 @@ pub(crate) fn behavior(dice: &mut Rng) -> Value {
                 json!({"type": kind, "value": value, "periodSeconds": 1800})
             })
             .collect();
-        // Without policies, the API server sets some with a period of 15 s.
+        // Without policies, the API server sets default policies with a period of 15 s.
         rules["policies"] = json!(policies);
         rules["selectPolicy"] = json!(dice.pick(&["Max", "Max", "Max", "Min", "Disabled"]));
         if dice.percent(20) {

@@ -114,7 +114,7 @@ fn built_in(plane: &ControlPlane, proxy: &Proxy) -> Outcome<Process> {
     let flags = [
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--horizontal-pod-autoscaler-sync-period={PERIOD}"),
-        // Held syncs occupy workers.
+        // Blocked syncs occupy workers.
         "--concurrent-horizontal-pod-autoscaler-syncs=1000".to_owned(),
     ];
     plane.controllers("built-in", "horizontal-pod-autoscaler-controller", &flags)
@@ -160,7 +160,7 @@ impl Player {
         self.close().await
     }
 
-    /// Marks the end of the trace and deletes the HPAs. Their next syncs remain held.
+    /// Marks the end of the trace and deletes the HPAs. Their next syncs remain blocked.
     async fn close(&self) -> Outcome {
         let namespace = &self.plan.namespace;
         let end = json!({"metadata": {"name": trace::END}});

@@ -49,7 +49,7 @@ enum NoResponse {
     Interference(String),
 }
 
-/// The proxy between a controller and the API server. It holds syncs, injects faults and observes watches. It supports
+/// The proxy between a controller and the API server. It blocks syncs, injects faults and observes watches. It supports
 /// only HTTP/1.1, so that a broken connection affects one request.
 pub(crate) struct Proxy {
     pub(crate) url: String,
@@ -211,7 +211,7 @@ fn class(method: &Method, path: &str) -> Option<Class> {
     }
 }
 
-/// Writes a copy of a kubeconfig with the proxy as the server. Returns its path.
+/// Writes a copy of a kubeconfig with the proxy as the server. Returns the path of the copy.
 pub(crate) fn redirect(kubeconfig: &Path, proxy: &Proxy) -> Outcome<PathBuf> {
     let mut config: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
     config["clusters"][0]["cluster"] = json!({

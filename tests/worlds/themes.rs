@@ -1,4 +1,4 @@
-//! The themes of worlds. Each theme adds inputs that recordings cannot contain to a common base.
+//! The themes of worlds. Each theme extends a common base by inputs that recordings cannot contain.
 
 use http::Method;
 use serde_json::json;
@@ -311,7 +311,7 @@ fn requests(draft: &mut Draft) {
     draft.add_hpa("web", spec);
 }
 
-/// Replaces the target by one of an aggregated API, with a Scale of an earlier version.
+/// Replaces the target by a target of an aggregated API, with a Scale of an earlier version.
 fn scale_kinds(draft: &mut Draft) {
     let (kind, resource, ..) = draft.dice.pick(&THINGS);
     draft.target.kind = (LEGACY, kind, resource);

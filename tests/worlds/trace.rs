@@ -67,7 +67,7 @@ pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> Traces {
     let mut events = Events::new();
     let mut ended = BTreeSet::new();
     for line in log.lines() {
-        // A request of an earlier run of the same server belongs to another namespace.
+        // The URL of the server differs between runs.
         let line = sorted_names(&line.replace(server, "https://API"));
         let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
         let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -109,7 +109,7 @@ pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> Traces {
         }
     }
     for trace in traces.values_mut() {
-        // A status that repeats the previous one is no difference.
+        // A status that repeats the previous status is no difference.
         trace.writes.dedup();
     }
     traces
@@ -167,8 +167,8 @@ fn sorted_names(line: &str) -> String {
     sorted
 }
 
-/// An intended difference, listed in `docs/reference/parity.md`. It explains all differences of an HPA, because its
-/// consequences may differ as well.
+/// An intended difference, listed in `docs/reference/parity.md`. It explains all differences of an HPA, because it may
+/// cause further differences.
 pub(crate) struct Intended {
     pub(crate) reason: &'static str,
     /// The property of the HPAs that the difference affects.
@@ -212,7 +212,7 @@ pub(crate) fn compare(plans: &[Plan], reference: &Traces, ours: &Traces) -> Comp
                 continue;
             };
             if hpa.scale.is_none() {
-                // The gate holds no syncs without a read of a Scale, so their number depends on timing.
+                // The gate cannot block syncs without a read of a Scale, so their number depends on timing.
                 expected.remove_counts();
                 got.remove_counts();
             }
