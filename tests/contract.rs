@@ -1,9 +1,9 @@
 //! The contract of the API server: the requests of an autoscaler, of kubectl and of the tests, with the expected
 //! responses.
 //!
-//! A run against the real kube-apiserver proves the expectations. A run against the embedded API server proves that
-//! server. [`run_suite`] needs a server that serves `widgets.example.com/v1` (see `e2e/extensions.rs`) and runs no
-//! controllers, and the token of a user with full access.
+//! A run against the real kube-apiserver proves the expectations. A run against the embedded API server checks that the
+//! embedded server meets them. [`run_suite`] needs a server that serves `widgets.example.com/v1` (see
+//! `e2e/extensions.rs`) and runs no controllers, and the token of a user with full access.
 //!
 //! `CONCERTINA_CONTRACT_SHOW=text` prints the responses in the sections with a name that contains the text.
 

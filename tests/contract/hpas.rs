@@ -321,7 +321,7 @@ fn versions() -> Section {
         name: "versions",
         steps: vec![
             post(HPAS, hpa("web", json!({"maxReplicas": 3}))),
-            // `kubectl autoscale` and old manifests use v1.
+            // Older clients use v1.
             get(path_v1)
                 .is("/apiVersion", "autoscaling/v1")
                 .is("/spec/maxReplicas", 3)

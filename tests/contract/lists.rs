@@ -105,8 +105,8 @@ fn watches() -> Section {
                 .is("/1/object/metadata/resourceVersion", "{labelled}")
                 .is("/3/type", "DELETED")
                 .other("/3/object/metadata/resourceVersion", "labelled"),
-            // With a selector, an object that starts to match is ADDED, and one that no longer matches
-            // is DELETED.
+            // With a selector, an object that starts to match is ADDED, and an object that no longer matches is
+            // DELETED.
             watch(&since("&labelSelector=a%3Db")).size("", 2).is("/0/type", "ADDED").is("/1/type", "DELETED"),
             watch(&since("&fieldSelector=metadata.name%3Dbefore")).size("", 0),
             // Without a resourceVersion, the watch starts with the existing objects.

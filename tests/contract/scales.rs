@@ -108,7 +108,7 @@ fn workload(resource: &'static str, kind: &str) -> Section {
                 .is("/metadata/generation", 3)
                 .is("/metadata/managedFields/[manager=another-tool]/subresource", "scale")
                 .is("/metadata/managedFields/[manager=another-tool]/operation", "Update"),
-            // The status has the count that the workload's controller reports, not the desired one.
+            // The status has the count that the workload's controller reports, not the desired count.
             patch(media::MERGE, &format!("{all}/web/status"), json!({"status": {"replicas": 2}}))
                 .is("/metadata/generation", 3)
                 .is("/status/replicas", 2),
@@ -342,7 +342,7 @@ fn deletion() -> Section {
             post(HPAS, hpa("two", json!({"maxReplicas": 3}))),
             delete(HPAS).is("/kind", "HorizontalPodAutoscalerList").size("/items", 2),
             get(HPAS).size("/items", 0),
-            // A pod without a kubelet is deleted immediately.
+            // A pod that is not bound to a node is deleted immediately.
             post("/api/v1/namespaces/{ns}/pods", pod("p", &json!({}))),
             delete("/api/v1/namespaces/{ns}/pods/p").is("/kind", "Pod"),
             get("/api/v1/namespaces/{ns}/pods/p").code(404),
