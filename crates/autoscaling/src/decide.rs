@@ -254,7 +254,7 @@ impl Decision {
             }
         }
         if let Some(first) = first_failure {
-            // In 1.36, the wrapped error is no longer classified as a spec error.
+            // Upstream 1.36 does not recognize a spec error after wrapping it.
             let is_spec = first.is_spec && settings.version > Version::V1_36;
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }

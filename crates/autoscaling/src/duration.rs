@@ -107,7 +107,8 @@ fn leading_integer(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|number| *number <= LIMIT)
 }
 
-/// The nanoseconds of a fraction of a unit, computed in float64 as in Go. Digits beyond 2⁶³ are dropped.
+/// The nanoseconds of a fraction of a unit, computed in float64 as in Go. Digits that would raise the number above 2⁶³
+/// are dropped.
 fn fraction_of(digits: &str, unit: u64) -> u64 {
     let (mut number, mut scale) = (0_u64, 1.0);
     for digit in digits.bytes().map(|digit| u64::from(digit & 0x0f)) {

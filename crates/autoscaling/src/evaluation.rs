@@ -190,7 +190,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Replaces pods beyond the limit of listed pods by their counts.
+    /// If the pods exceed the number that may still be listed, lists at most [`LISTED_PODS`] of each group, or none,
+    /// and counts the others.
     fn condense(&mut self, reading: &mut MetricReading) {
         for keep in [LISTED_PODS, 0] {
             if reading.pods.len() > self.pods_left {

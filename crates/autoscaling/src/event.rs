@@ -45,7 +45,7 @@ impl EventKind {
 pub(crate) const ABOVE_MAX: &str = "Current number of replicas above Spec.MaxReplicas";
 pub(crate) const BELOW_MIN: &str = "Current number of replicas below Spec.MinReplicas";
 pub(crate) const BELOW_TARGET: &str = "All metrics below target";
-/// The text after the name of a metric.
+/// The end of the message, after the name of a metric.
 pub(crate) const ABOVE_TARGET: &str = " above target";
 
 /// The reason of a rescale.

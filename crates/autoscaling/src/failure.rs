@@ -3,7 +3,7 @@
 //! A failure is classified where it occurs, and the [explanation](crate::explanation) contains the class. The statuses
 //! and events of other controllers, and the records of earlier versions, contain only a text.
 //! [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts. No decision depends on
-//! the wording of an error. [`quote`] quotes values in texts, as Go's `%q`.
+//! the wording of an error. [`quote`] quotes values in texts, as Go's `%q` does.
 
 use std::fmt::Write;
 
@@ -63,7 +63,7 @@ pub enum ScaleFailureClass {
 }
 
 impl ScaleFailureClass {
-    /// Classifies the text of an error, in the words of upstream.
+    /// Classifies the text of an error in the words of upstream.
     pub fn from_text(text: &str) -> Self {
         if text.contains(INVALID_GROUP_VERSION) {
             Self::InvalidReference

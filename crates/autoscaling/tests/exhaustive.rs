@@ -57,7 +57,7 @@ const INITIALIZATION: i64 = 300 * SECOND;
 const READINESS_DELAY: i64 = 30 * SECOND;
 const WINDOW: i64 = 30 * SECOND;
 
-/// The expected group, by the description of upstream.
+/// The expected group, by the rules of upstream.
 fn group(case: Case, cpu: bool) -> PodGroup {
     if case.terminating {
         return PodGroup::IgnoredTerminating;
