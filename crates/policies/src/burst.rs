@@ -145,7 +145,7 @@ impl fmt::Display for BurstStep {
     }
 }
 
-/// Replaces the proposal of the first metric that has a value, and a target per pod. `earlier` contains the windows
+/// Replaces the proposal of the first metric that has a value and a target per pod. `earlier` contains the windows
 /// after the previous sync, and `ready` is the number of ready pods. Returns the windows after this sync, and the
 /// effect. Failed metrics do not change.
 pub(crate) fn apply(

@@ -233,7 +233,7 @@ impl fmt::Display for IgnoredContainersStep {
 pub struct CorrectedInputs {
     /// All pods, in the same order.
     pub pods: Vec<Arc<Pod>>,
-    /// The usage of the pods.
+    /// The usage of the pods, without the omitted containers.
     pub answer: Answer,
     /// The omitted containers.
     pub step: IgnoredContainersStep,

@@ -111,8 +111,8 @@ fn failed(subject: &Subject, cause: Cause) -> MetricState {
     }
 }
 
-/// The time within which all metrics must drop to 0 to be considered as dropping at once. Different adapters read their
-/// metrics at different times.
+/// All metrics drop to 0 at once if each metric had a value other than 0 within this time. Different adapters read
+/// their metrics at different times.
 const AT_ONCE: SignedDuration = SignedDuration::from_mins(2);
 
 /// The history of an HPA's metrics, with one entry per metric of the last sync.

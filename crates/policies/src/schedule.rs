@@ -75,7 +75,7 @@ pub enum ScheduleError {
         /// The expression.
         expression: String,
     },
-    /// Both expressions have the same times.
+    /// Both expressions are equal.
     #[error("end: is equal to start; for a schedule without an end use from and to")]
     Empty,
 }
@@ -155,7 +155,7 @@ impl Calendar {
         }
     }
 
-    /// The time of a local time: the first of two, or the clock change that skips it.
+    /// Converts a local time: to the first of two times, or to the clock change that skips the local time.
     fn time(&self, local: DateTime) -> Option<Timestamp> {
         let (before, after) = match self.zone.to_ambiguous_timestamp(local).offset() {
             AmbiguousOffset::Unambiguous { offset } => return offset.to_timestamp(local).ok(),

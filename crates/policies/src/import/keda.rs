@@ -91,7 +91,7 @@ fn pause(source: &mut Source<'_>, policy: &mut ScalingPolicy) {
     }
 }
 
-/// Whether an annotation is true for KEDA: it is set, and `strconv.ParseBool` does not parse it as false.
+/// Whether KEDA reads an annotation as true: the annotation is set, and `strconv.ParseBool` does not parse it as false.
 fn is_true(field: &Field<'_>) -> bool {
     let Some(value) = field.value() else { return false };
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -53,7 +53,7 @@ pub const MAX_NOTES: usize = 10_000;
 #[error("the objects need more than {MAX_NOTES} notes; import fewer objects at once")]
 pub struct TooManyNotes;
 
-/// Converts objects. Objects of other API groups are ignored.
+/// Converts objects. Objects that belong to none of these autoscalers are ignored.
 ///
 /// # Errors
 /// Returns [`TooManyNotes`] for more than [`MAX_NOTES`] notes.

@@ -137,7 +137,7 @@ fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// Notes that the adapter raises and lowers a value gradually.
+/// Notes that the adapter raises and lowers a value gradually, unless its window is zero.
 fn window(source: &mut Source<'_>, spec: &Field<'_>) {
     let field = spec.at("scalingWindowDurationMinutes");
     let difference = match field.value().map(Value::as_i64) {
@@ -261,7 +261,7 @@ fn repeating(source: &mut Source<'_>, schedule: &Field<'_>, minutes: i64) -> Opt
     })
 }
 
-/// Returns the minute of the day for a time such as `08:30`. Notes any other value.
+/// Returns the minute of the day for a time such as `08:30`. Notes an absent field and any other value.
 fn clock(source: &mut Source<'_>, field: &Field<'_>) -> Option<i64> {
     let minute = |text: &str| {
         let (hour, minute) = text.split_once(':')?;

@@ -23,7 +23,7 @@ const MAX_LABELS: usize = 30;
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
 /// An entry of `metrics`: the source of the metrics with one name, of type Pods, Object or External. A rule with
-/// `kubelet` applies to all metrics of type Resource or ContainerResource of the HPA, irrespective of its name.
+/// `kubelet` applies to all metrics of type Resource or ContainerResource of the HPA, whether it names cpu or memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricRule {
     /// `metric`: the name in `spec.metrics`. With `kubelet`, `cpu` or `memory`.
