@@ -103,7 +103,8 @@ impl ConsolePages {
         Ok(self.pages.respond(path, review).await)
     }
 
-    /// Counts a new stream of a user. Refuses a stream above the maximum numbers.
+    /// Adds a stream of a user. Refuses the stream if the user, or all users together, have the maximum number of
+    /// streams.
     fn open(&self, user: &str) -> Result<OpenStream, Denial> {
         let mut streams = self.streams.lock();
         let of_user = streams.get(user).copied().unwrap_or_default();

@@ -284,9 +284,9 @@ fn check_numbers(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Adds the matcher of the namespace to every selector, and sorts matchers by their text, in the order in which they
-/// are printed. The visitor of the parser's crate is not used, because it skips the parameter of aggregations, which
-/// may contain selectors.
+/// Adds the matcher of the namespace to every selector. Sorts the matchers by their text, as the printer of the
+/// parser's crate does, so that the printed query parses to an equal expression. The visitor of that crate is not used,
+/// because it skips the parameter of aggregations, which may contain selectors.
 fn restrict(expression: &mut Expr, namespace: Option<&Matcher>) -> Result<(), QueryError> {
     match expression {
         Expr::Aggregate(aggregate) => {

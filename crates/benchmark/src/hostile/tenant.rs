@@ -25,7 +25,7 @@ const SHARE: f64 = 0.4;
 /// The kinds between which the target of an HPA alternates.
 const KINDS: [&str; 3] = ["ReplicaSet", "StatefulSet", "Deployment"];
 
-/// The tenant with its apps.
+/// A hostile tenant, which attacks through the HPAs of its apps.
 #[derive(Debug)]
 pub(crate) struct Tenant<'a> {
     way: Way,

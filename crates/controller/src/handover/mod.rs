@@ -212,7 +212,7 @@ impl Handover {
         while let Some(namespace) = self.parts.charges.adopting() {
             if let Err(error) = controller.adopt(&self.parts.charges, client, &namespace).await {
                 tracing::warn!(
-                    %namespace, %error, "failed to read the HPAs of a namespace with the label; retrying"
+                    %namespace, %error, "failed to read the HPAs of a namespace that came into scope; retrying"
                 );
                 self.parts.charges.adopt_again(namespace);
                 return true;

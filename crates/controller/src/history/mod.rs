@@ -199,8 +199,8 @@ async fn events(
 fn log_events_error(namespace: Option<&str>, error: &EventsError) {
     tracing::warn!(
         namespace, %error,
-        "failed to read rescale events; behavior policies may block scaling of an HPA with a lost history for up to \
-         their longest period after its last rescale"
+        "failed to read rescale events; an HPA with a lost history may not scale until the longest period of its \
+         behavior policies has passed since its last rescale"
     );
 }
 

@@ -48,8 +48,8 @@ impl Controller {
             if update.lost_write {
                 tracing::warn!(
                     hpa = %stale.key,
-                    "the API server has lost the last status write, as after a restore of etcd; continuing from the \
-                     stored HPA"
+                    "the API server has lost the last status write, as after a restore of etcd; replacing the \
+                     cached HPA with the one from the API server"
                 );
             }
             self.changed(&update);
@@ -190,7 +190,8 @@ impl Sink<HpaObject> for HpaIntake {
         if lost > 0 {
             tracing::warn!(
                 hpas = lost,
-                "the API server has lost status writes, as after a restore of etcd; continuing from the stored HPAs"
+                "the API server has lost status writes, as after a restore of etcd; replacing the cached HPAs with \
+                 those from the API server"
             );
         }
         for update in updates {

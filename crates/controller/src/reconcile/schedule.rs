@@ -144,7 +144,8 @@ impl Offsets {
         u64::try_from(since % u128::from(period)).unwrap_or_default()
     }
 
-    /// Returns the offset of an HPA in the period.
+    /// Returns the offset of an HPA in the period. Each group of namespaces has a slot in proportion to its HPAs. The
+    /// hash of the HPA selects a position in the window of the slot. The offset is rounded down to a tick.
     fn offset_of(&self, key: &Key, period: u64) -> u64 {
         let Hashes { group, inside } = Hashes::new(key);
         let (before, here, all) = {

@@ -36,7 +36,7 @@ struct Evaluated {
     reads: GuardReads,
     pods: Vec<Arc<Pod>>,
     moment: ClockReading,
-    /// Time of the decision.
+    /// The time of the decision by the monotonic clock, which wall-clock jumps do not affect.
     decided: Instant,
     history: History,
     decision: Decision,

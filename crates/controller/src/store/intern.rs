@@ -17,7 +17,7 @@ use jiff::Timestamp;
 /// collide cost one comparison each per lookup.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
-/// Strings: label keys and values, container and resource names.
+/// Interned strings with the number of their users: label keys and values, and names of containers and resources.
 #[derive(Debug, Default)]
 pub(super) struct Strings {
     users: HashMap<Arc<str>, usize, FixedHasher>,

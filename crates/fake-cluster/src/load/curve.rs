@@ -48,7 +48,7 @@ pub enum Shape {
         /// The time between two peaks.
         period: Duration,
     },
-    /// A working day that repeats and starts at midnight of a Monday. After a quiet night, the value rises to a peak in
+    /// A week of days that starts at midnight on Monday and repeats. After a quiet night, the value rises to a peak in
     /// the morning. It dips at noon, reaches a second peak in the afternoon, and falls slowly in the evening.
     BusinessDay {
         /// The value at night.

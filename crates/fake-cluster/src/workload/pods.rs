@@ -264,7 +264,7 @@ pub(super) struct Owner {
     pub(super) parent: Option<Id>,
     /// `spec.replicas`. Zero for a terminating owner.
     pub(super) wanted: usize,
-    /// The hash of the pod template. For a ReplicaSet, the value of its label.
+    /// The hash of the pod template. For a ReplicaSet, the value of its label `pod-template-hash`.
     pub(super) hash: String,
     /// The time for which a pod must be ready to be available.
     pub(super) min_ready: Duration,

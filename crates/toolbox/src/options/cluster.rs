@@ -1,4 +1,5 @@
-//! The connection flags of kubectl, for the commands that read a cluster, and the address of a controller.
+//! The connection flags of kubectl, for the commands that connect to a cluster, and the options for a connection to a
+//! controller at a URL.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -122,7 +122,7 @@ pub enum Source {
     },
 }
 
-/// The state of the leader's record for a decision of this command.
+/// The result of a read of the leader's record. The record supplies flags and history for this command's own decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Recorded {
     /// The record was not requested.

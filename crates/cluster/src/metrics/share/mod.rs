@@ -174,7 +174,7 @@ impl Shares {
                     tracing::debug!(
                         namespace = &**namespace,
                         %error,
-                        "metrics.k8s.io refused to list this namespace, fetching the pods of each HPA separately"
+                        "failed to list the pod metrics of this namespace, fetching the pods of each HPA separately"
                     );
                 }
                 Err(MissingSnapshot::AskAlone)

@@ -46,7 +46,7 @@ enum LeaderReply {
     Hangs,
 }
 
-/// A sequence of scripted responses. The last response repeats.
+/// A transport to leaders with scripted responses. The last response repeats.
 #[derive(Default)]
 struct Leaders {
     does: Mutex<VecDeque<LeaderReply>>,
