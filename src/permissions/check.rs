@@ -175,7 +175,9 @@ fn log_changes(known: &[Missing], missing: &[Missing]) {
         tracing::warn!("{missing}; needed {why}; without this permission, {without}");
     }
     if !new.is_empty() {
-        tracing::warn!("to grant missing permissions, apply the output of concertina rbac with these flags");
+        tracing::warn!(
+            "apply the output of concertina rbac with the flags of this process to grant the missing permissions"
+        );
     }
     for granted in
         known.iter().filter(|known| !missing.iter().any(|missing| missing.permission == known.permission))

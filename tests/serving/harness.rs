@@ -195,7 +195,7 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate for a user in a group, valid until the end of the year `until`.
+    /// Signs a certificate for a user in a group. The certificate is valid until the end of the year `until`.
     pub(crate) fn sign(&self, name: &str, group: &str, until: i32) -> Identity {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name = DistinguishedName::new();

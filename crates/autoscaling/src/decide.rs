@@ -1,5 +1,5 @@
-//! The second step of a sync. Computes the replica count and its explanation from the answers, the history
-//! and the time.
+//! The second step of a sync: the replica count and its explanation, computed from the answers, the history and the
+//! time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ const MAX_SECONDS: u32 = 3_600;
 
 /// The load of one workload and the state of its decisions.
 ///
-/// The memory is 8 bytes per second of each window, and at most 16 bytes per two seconds of the scale-down delay.
+/// Each second of a window takes 8 bytes. Every two seconds of the scale-down delay take at most 16 bytes.
 #[derive(Debug, Clone)]
 pub struct Autoscaler {
     settings: Settings,

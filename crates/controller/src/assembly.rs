@@ -377,10 +377,7 @@ fn watch_policies(
 async fn labels_known(labels: &Handle) {
     while timeout(SYNCED_CHECK_INTERVAL, labels.wait_synced()).await.is_err() {
         if labels.status().error.is_some_and(|error| error.is_forbidden()) {
-            tracing::warn!(
-                "not permitted to list and watch namespaces: only labels of HPAs put HPAs in scope, labels of \
-                 namespaces have no effect"
-            );
+            tracing::warn!("not permitted to list and watch namespaces; ignoring the labels of namespaces");
             return;
         }
     }

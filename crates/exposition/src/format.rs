@@ -99,10 +99,10 @@ pub enum PageError {
         /// The maximum number of labels.
         limit: usize,
     },
-    /// Too many series have the name and labels of the selector. Contains the limit.
+    /// Too many series have the name and labels of the selector. The value is the limit.
     #[error("more than {0} series match: select fewer by their labels")]
     TooManySeries(usize),
-    /// Two samples have the same labels. Contains the line number of the second sample.
+    /// Two samples have the same labels. The value is the line number of the second sample.
     #[error("line {0} repeats a series of this page")]
     DuplicateSeries(usize),
     /// The page does not follow its format.

@@ -319,7 +319,7 @@ fn in_folder(folder: &Path) -> Option<CertificateFiles> {
     };
     let there = files.certificate.is_file() && files.key.is_file();
     if !there {
-        tracing::info!(folder = %folder.display(), "no certificate in --cert-dir; using a self-signed one");
+        tracing::info!(folder = %folder.display(), "found no certificate in --cert-dir; using a self-signed one");
     }
     there.then_some(files)
 }

@@ -24,7 +24,7 @@ use crate::server::{TimedEvent, plan};
 use crate::workload::Workload;
 use crate::world::World;
 
-/// The measured time of the idle server.
+/// The duration of the measurement of the idle server.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 /// The sampling interval of the controller's connections.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);

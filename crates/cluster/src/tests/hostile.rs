@@ -50,7 +50,7 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfe
 const CHUNK: &str = "1\r\n \r\n";
 const ERROR: &str = "HTTP/1.1 503 No\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// Sends `start`, then `drop` every second without end.
+/// Sends `start`, then sends `drop` once per second until a write fails.
 async fn trickle(mut to: DuplexStream, start: &str, drop: &str) -> io::Result<()> {
     to.write_all(start.as_bytes()).await?;
     loop {

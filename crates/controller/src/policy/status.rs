@@ -154,7 +154,7 @@ pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
     }
 }
 
-/// Returns the use of each policy object by the merged policies of HPAs.
+/// Returns how the merged policies of HPAs use each policy object.
 fn uses(policies: &Policies) -> Vec<PolicyUse> {
     let (objects, applied) = policies.in_use();
     let uses = objects.into_iter().map(|policy| {

@@ -225,7 +225,7 @@ impl Metrics {
         self.families().leader.with_label_values(&[lease]).set(leads.into());
     }
 
-    /// Counts a Kubernetes event with the sentence of a decision.
+    /// Counts a Kubernetes event whose message is the sentence of a decision.
     pub fn decision_event(&self) {
         self.families().decision_events.with_label_values(&NO_LABELS).inc();
     }

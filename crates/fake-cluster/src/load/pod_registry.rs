@@ -48,7 +48,7 @@ pub(super) struct Pod {
     pub(super) activity: PodActivity,
     /// The last start of the working container.
     pub(super) started: Duration,
-    /// Relative deviation of the pod's share of the work from the mean, as far as the capacity allows.
+    /// Relative deviation of the pod's share of the work from the mean share. The capacity of the pod limits the deviation.
     pub(super) bias: f64,
     /// The names of the containers.
     pub(super) containers: Vec<String>,
