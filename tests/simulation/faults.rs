@@ -206,15 +206,23 @@ impl PeerTransport for PeerLink {
     }
 }
 
-/// The response of a leader with a clock that is an hour ahead of its histories.
+/// Returns the response of a leader with a clock that is an hour ahead of its histories.
 fn with_shifted_clock(answer: &Bytes) -> Bytes {
-    let mut bytes = answer.to_vec();
-    // The time follows the name of the format and the flags.
-    if let Some(now) = bytes.get_mut(9..17) {
-        let hour = Duration::from_hours(1).as_nanos() as i64;
-        let ahead = i64::from_be_bytes(now.try_into().unwrap()) + hour;
-        now.copy_from_slice(&ahead.to_be_bytes());
+    // The format (8 bytes) and three flags precede the time in nanoseconds, a zigzag varint of postcard.
+    const TIME: usize = 11;
+    let Some((head, rest)) = answer.split_at_checked(TIME) else { return answer.clone() };
+    let length = rest.iter().take_while(|byte| **byte >= 0x80).count() + 1;
+    let Some((time, rest)) = rest.split_at_checked(length) else { return answer.clone() };
+    let zigzag = time.iter().rev().fold(0_u128, |value, byte| value << 7 | u128::from(byte & 0x7f));
+    // The zigzag form of a time after 1970 is twice the time.
+    let mut left = zigzag + 2 * Duration::from_hours(1).as_nanos();
+    let mut bytes = head.to_vec();
+    while left >= 0x80 {
+        bytes.push(0x80 | u8::try_from(left & 0x7f).unwrap());
+        left >>= 7;
     }
+    bytes.push(u8::try_from(left).unwrap());
+    bytes.extend(rest);
     bytes.into()
 }
 
