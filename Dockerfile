@@ -10,13 +10,13 @@ RUN apk add --no-cache ca-certificates gcc musl-dev
 WORKDIR /source
 COPY . .
 # Uses the toolchain of this stage, instead of the one that rust-toolchain.toml would install with its components. A build
-# for musl is static. Released images are also optimised across crates, which takes several times as long.
+# for musl is static. The profile `release` would leave most packages without optimisation.
 ENV RUSTUP_TOOLCHAIN=1.95.0
 ARG FEATURES=mimalloc
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
-    cargo build --locked --release --package concertina --no-default-features --features "$FEATURES" && \
+    cargo build --locked --profile image --package concertina --no-default-features --features "$FEATURES" && \
     mkdir -p /rootfs/etc/ssl/certs /rootfs/licenses && \
-    install -m 0555 target/release/concertina /rootfs/concertina && \
+    install -m 0555 target/image/concertina /rootfs/concertina && \
     install -m 0444 /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ca-certificates.crt && \
     install -m 0444 LICENSE /rootfs/licenses/LICENSE && \
     printf 'nonroot:x:65532:65532:nonroot:/:/concertina\n' >/rootfs/etc/passwd && \
