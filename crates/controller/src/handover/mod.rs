@@ -27,7 +27,9 @@ use self::machine::{Cause, Input, Output, Proof, State};
 pub use self::moves::{NamespaceIntake, Namespaces};
 use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
 use crate::store::{HpaRecord, Key};
-use crate::takeover::{SyncObservation, View, own_write, remember, rescale, status_write};
+use crate::takeover::{
+    SyncObservation, View, own_write, remember, rescale, status_write, uncached_status_write,
+};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Client;
@@ -194,14 +196,8 @@ impl Handover {
             }
         };
         let Some(controller) = self.controller() else { return true };
-        // The watch will deliver an HPA that is not in the store, or that is stored with another UID.
-        let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid);
-        let Some(cached) = cached else { return true };
-        let wrote = controller.hpas.acknowledged(key);
-        let read = HpaRecord::from(object);
-        let (old, now) = (View::new(&cached), View::new(&read));
-        if let Some(writer) = status_write(self.parts.manager, old, now, wrote.as_deref()) {
-            self.parts.charges.foreign_write(key, writer);
+        if let Some((_, writer)) = uncached_status_write(&controller, self.parts.manager, key, object) {
+            self.parts.charges.foreign_write(key, &writer);
         }
         true
     }

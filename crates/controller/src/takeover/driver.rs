@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::machine::{Activation, Input, Machine, Output, Proof, State};
 use super::{SyncObservation, Undone, View, remember};
-use super::{created, first_status_write, own_write, rescale, status_write};
+use super::{created, first_status_write, own_write, rescale, status_write, uncached_status_write};
 use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -210,20 +210,14 @@ impl TakeOver {
             }
         };
         let Some(controller) = self.controller() else { return true };
-        // The watch will deliver an HPA that is not in the store, or that is stored with another UID.
-        let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid);
-        let Some(cached) = cached else { return true };
-        let wrote = controller.hpas.acknowledged(key);
-        let read = HpaRecord::from(object);
-        let (old, now) = (View::new(&cached), View::new(&read));
-        if let Some(writer) = status_write(self.parts.manager, old, now, wrote.as_deref()) {
+        if let Some((cached, writer)) = uncached_status_write(&controller, self.parts.manager, key, object) {
             let mut inner = self.inner.lock();
             // The write is not counted in the metric, because `seen` counts it when the watch delivers it.
             let is_reported = inner.last.as_ref().is_some_and(|last| {
-                last.about.name == key.name && last.about.namespace == key.namespace && last.writer == *writer
+                last.about.name == key.name && last.about.namespace == key.namespace && last.writer == writer
             });
             if !is_reported {
-                self.foreign_write(&mut inner, &cached, writer);
+                self.foreign_write(&mut inner, &cached, &writer);
             }
         }
         true

@@ -30,6 +30,7 @@ use serde_json::value::RawValue;
 pub use self::driver::{Parts, TakeOver};
 use crate::reconcile::{ConcludedSync, Controller, WatchedRescale};
 use crate::store::{HpaRecord, Key, PackedJson, StatusWriter, is_older};
+use cluster::decode::HpaObject;
 
 /// The inputs that are the same for every controller of an HPA, independent of the controller's history and
 /// configuration.
@@ -92,6 +93,21 @@ pub fn rescale(old: &Status, new: &Status) -> Option<WatchedRescale> {
     let counts = [new.current_replicas, old.desired_replicas, old.current_replicas];
     let from = counts.into_iter().find(|from| *from != to)?;
     Some(WatchedRescale { at, from, to })
+}
+
+/// Returns the foreign status write in an HPA that was read from the API server, and the cached HPA. `None` without
+/// such a write, and for an HPA that is not in the store or is stored with another UID, which the watch will deliver.
+pub(crate) fn uncached_status_write(
+    controller: &Controller,
+    ours: &str,
+    key: &Key,
+    object: HpaObject,
+) -> Option<(Arc<HpaRecord>, StatusWriter)> {
+    let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid)?;
+    let wrote = controller.hpas.acknowledged(key);
+    let read = HpaRecord::from(object);
+    let writer = status_write(ours, View::new(&cached), View::new(&read), wrote.as_deref())?.clone();
+    Some((cached, writer))
 }
 
 /// The parts of an HPA from which the writer of its status follows.
