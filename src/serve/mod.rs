@@ -239,7 +239,7 @@ async fn serve_with(
                 let response = console.answer(guard, &request).await;
                 // A stream of events has no time limit. If the client stops reading, the idle connection is closed.
                 return Ok::<_, Infallible>(response.map(|body| match body {
-                    Either::Left(body) => Either::Left(sending.begin(body)),
+                    Either::Left(body) => Either::Left(sending.start(body)),
                     Either::Right(events) => Either::Right(events),
                 }));
             }
@@ -251,7 +251,7 @@ async fn serve_with(
                 Some(refusal) => refusal,
                 None => pages::answer(endpoints, &request).await,
             };
-            Ok(response.map(|body| Either::Left(sending.begin(body))))
+            Ok(response.map(|body| Either::Left(sending.start(body))))
         }
     });
     let mut connection = pin!(http1_builder().serve_connection(TokioIo::new(stream), service));
@@ -291,7 +291,7 @@ struct Sending(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     unread: Mutex<Unread>,
-    begun: Notify,
+    started: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -318,12 +318,12 @@ struct UnreadResponse(Sending);
 
 impl Sending {
     /// Counts a response as unread until the returned body is sent.
-    fn begin(&self, body: Full<Bytes>) -> UnreadBody {
+    fn start(&self, body: Full<Bytes>) -> UnreadBody {
         let mut unread = self.0.unread.lock();
         unread.count += 1;
         if unread.since.is_none() {
             unread.since = Some(Instant::now());
-            self.0.begun.notify_one();
+            self.0.started.notify_one();
         }
         drop(unread);
         UnreadBody { body, response: Some(UnreadResponse(self.clone())) }
@@ -334,7 +334,7 @@ impl Sending {
         loop {
             let since = self.0.unread.lock().since;
             let Some(since) = since else {
-                self.0.begun.notified().await;
+                self.0.started.notified().await;
                 continue;
             };
             sleep_until(since + READ_LIMIT).await;
