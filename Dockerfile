@@ -10,7 +10,7 @@ RUN apk add --no-cache ca-certificates gcc musl-dev
 WORKDIR /source
 COPY . .
 # Uses the toolchain of this stage, instead of the one that rust-toolchain.toml would install with its components. A build
-# for musl is static. The profile `release` would leave most packages without optimisation.
+# for musl is static. The profile `image` adds full link-time optimisation to `release`.
 ENV RUSTUP_TOOLCHAIN=1.95.0
 ARG FEATURES=mimalloc
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \

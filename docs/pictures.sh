@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 folder="${1:-docs/pictures}"
 chromium="${CHROMIUM:-chromium}"
-concertina="${CONCERTINA:-target/release/concertina}"
+concertina="${CONCERTINA:-target/quick/concertina}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder"

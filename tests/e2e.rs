@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! export KUBEBUILDER_ASSETS="$(tests/controlplane/build.sh)"
-//! cargo test --release --test e2e -- --ignored --test-threads=2 --nocapture
+//! cargo test --profile quick --test e2e -- --ignored --test-threads=2 --nocapture
 //! ```
 //!
 //! `.ci/run` skips tests with names that start with `long_`. `.ci/run --long` runs them.

@@ -1,6 +1,6 @@
 //! Long runs: the state of a controller during a day of churn in virtual time, and its resident memory during ten
 //! minutes in real time. In real time, the controller uses TCP, and its cluster is a separate process. The tests are
-//! ignored by default. Run them with `cargo test --release --test soak -- --ignored --nocapture`.
+//! ignored by default. Run them with `cargo test --profile quick --test soak -- --ignored --nocapture`.
 
 #![allow(
     clippy::unwrap_used,

@@ -3,7 +3,7 @@
 //! The command below prints the tables of docs/internals/console.md. Tests do not assert the figures, because a machine
 //! under load is slow.
 //!
-//! `cargo test --release --test console measure -- --ignored --nocapture --test-threads=1`
+//! `cargo test --profile quick --test console measure -- --ignored --nocapture --test-threads=1`
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 # Builds a program that records decisions of Knative's Autoscaler on random load:
 #
 #     "$(tests/kpa/build.sh)" FIRST_SEED COUNT | gzip > folder/kpa.jsonl.gz
-#     CONCERTINA_KPA=folder cargo test --release --test kpa
+#     CONCERTINA_KPA=folder cargo test --profile quick --test kpa
 #
 # A dependency of v0.51.0 is not on the module proxy. The autoscaler of v0.42.2 decides alike for a reachable
 # revision, except that its windows round down. Therefore this builds v0.42.2 with the windows of v0.51.0.

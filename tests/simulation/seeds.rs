@@ -186,7 +186,7 @@ fn failure_report(plan: &Plan, kept: &Selection, trial: &SeedResult, plant: Opti
     let next = seed + 1;
     let _ = writeln!(
         text,
-        "CONCERTINA_SEEDS={seed}..{next} CONCERTINA_KEEP={kept} {plant}cargo test --release --test simulation nothing_is_lost"
+        "CONCERTINA_SEEDS={seed}..{next} CONCERTINA_KEEP={kept} {plant}cargo test --profile quick --test simulation nothing_is_lost"
     );
     let scene = &plan.scene;
     let _ = writeln!(
