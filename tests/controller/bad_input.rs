@@ -25,10 +25,11 @@ fn with_calm() -> Fixture {
     stage
 }
 
-/// Asserts that `calm` was synced at the start and in each of `periods` periods, is active, and still has 4 replicas.
+/// Asserts that `calm` was synced at the start and then once a period, is active, and still has 4 replicas. Each sync
+/// takes up to half a second, so `periods` periods may contain one sync less.
 fn assert_calm(rig: &Harness, periods: usize) {
     let syncs = rig.syncs("calm");
-    assert_eq!(syncs.len(), periods + 1, "{syncs:.2?}");
+    assert!((periods..=periods + 1).contains(&syncs.len()), "{syncs:.2?}");
     for pair in syncs.windows(2) {
         let gap = pair[1].checked_sub(pair[0]).map(|gap| gap.as_secs_f64());
         assert!(gap.is_some_and(|gap| (14.5..16.5).contains(&gap)), "{syncs:.2?}");

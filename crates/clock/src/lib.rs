@@ -73,8 +73,12 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// The tolerance. A smaller difference between the two clocks is a gradual correction, not a jump.
+    /// The tolerance between the clocks of two machines.
     pub const IN_STEP: SignedDuration = SignedDuration::from_secs(1);
+
+    /// The smallest jump. Daemons that set the time correct a smaller difference gradually, on the monotonic clock too:
+    /// ntpd sets the clock from 128 ms on, systemd-timesyncd from 400 ms on.
+    pub const SMALLEST_JUMP: SignedDuration = SignedDuration::from_millis(100);
 
     /// Pairs the wall-clock time `day` with the current monotonic instant.
     pub fn at(day: Timestamp) -> Self {
@@ -82,11 +86,11 @@ impl Anchor {
     }
 
     /// Returns the size of the wall-clock jump since the anchor was created, given that the wall clock now shows `day`.
-    /// Returns zero if the difference is within [`Self::IN_STEP`].
+    /// Returns zero if the difference is less than [`Self::SMALLEST_JUMP`].
     pub fn set_by(&self, day: Timestamp) -> SignedDuration {
         let passed = SignedDuration::try_from(self.steady.elapsed()).unwrap_or(SignedDuration::MAX);
         let by = day.duration_since(self.day).saturating_sub(passed);
-        if by.abs() > Self::IN_STEP { by } else { SignedDuration::ZERO }
+        if by.abs() >= Self::SMALLEST_JUMP { by } else { SignedDuration::ZERO }
     }
 }
 

@@ -58,12 +58,13 @@ pub struct Parts<'a> {
     pub phase: Phase,
 }
 
-/// The source of an HPA's offset within the sync period.
+/// The source of an HPA's slot within the sync period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The namespace and name of the HPA, so that syncs are spread over the period.
     Name,
-    /// The first sync of the HPA, as in the built-in controller. The times of replayed runs are then predictable.
+    /// No slots: an HPA is due exactly one period after the end of its sync, as in the built-in controller. The times of
+    /// replayed runs are then predictable.
     FirstSync,
 }
 
@@ -114,7 +115,7 @@ impl Parts<'_> {
         let shared = sharing.as_ref().map(|sharing| sharing.age);
         let phases = Arc::new(match phase {
             Phase::Name => SyncSchedule::spread(options.sync_period, shared, clock.now()),
-            Phase::FirstSync => SyncSchedule::from_first_syncs(options.sync_period),
+            Phase::FirstSync => SyncSchedule::without_slots(options.sync_period),
         });
         let metrics_options = MetricsOptions {
             timeout: options.metrics_timeout,

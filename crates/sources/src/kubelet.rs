@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::dial::Dial;
 use crate::http::{Http, RequestError, SourceError};
 use crate::settings::KubeletSettings;
-use crate::{Target, shared_for};
+use crate::{Target, pause_between_syncs, shared_for};
 
 /// Maximum time that a sync waits for a page. If it is exceeded, the sync uses the previous page of the node.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -198,7 +198,7 @@ impl Kubelets {
 
     /// Returns scrapes of the nodes that are due. Drops nodes that no HPA has requested lately.
     pub(crate) fn due(self: &Arc<Self>) -> Vec<Scrape> {
-        let due = self.state.lock().due(Instant::now(), self.settings.interval);
+        let due = self.state.lock().due(Instant::now(), pause_between_syncs(self.settings.interval));
         let mut scrapes = std::mem::take(&mut *self.started.lock());
         scrapes.extend(due.into_iter().map(|node| self.scrape(node)));
         scrapes
@@ -341,8 +341,9 @@ impl State {
         }
     }
 
-    /// Returns the nodes to scrape now. Drops nodes and namespaces that no HPA has requested lately.
-    fn due(&mut self, now: Instant, interval: Duration) -> Vec<IpAddr> {
+    /// Returns the nodes whose last scrape started at least `pause` ago. Drops nodes and namespaces that no HPA has
+    /// requested lately.
+    fn due(&mut self, now: Instant, pause: Duration) -> Vec<IpAddr> {
         let is_wanted = |asked: Instant| now.saturating_duration_since(asked) < WANTED;
         self.namespaces.retain(|_, asked| is_wanted(*asked));
         let mut due = Vec::new();
@@ -350,7 +351,7 @@ impl State {
             if !is_wanted(node.asked) {
                 return false;
             }
-            if node.started.is_some_and(|started| now.saturating_duration_since(started) >= interval) {
+            if node.started.is_some_and(|started| now.saturating_duration_since(started) >= pause) {
                 node.started = Some(now);
                 due.push(*address);
             }

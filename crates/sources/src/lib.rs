@@ -96,6 +96,12 @@ pub(crate) fn shared_for(interval: Duration) -> Duration {
     interval * 9 / 10
 }
 
+/// Returns the pause after which a page is scraped between syncs: 5 % longer than its interval. Syncs at this interval,
+/// which are up to 2 % longer apart, therefore scrape the page themselves, and read a number that is not yet old.
+pub(crate) fn pause_between_syncs(interval: Duration) -> Duration {
+    interval * 21 / 20
+}
+
 /// The numbers of the pods of a target.
 #[derive(Debug)]
 pub(crate) struct Numbers {

@@ -68,7 +68,7 @@ impl Controller {
     /// only for the HPAs of that namespace.
     pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
         for key in charges.neighbours(namespace) {
-            if !self.queue.has_time(&key) {
+            if !self.queue.has(&key) {
                 self.queue.add(&key);
             }
         }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
 use super::{Merged, read_object};
+use crate::reconcile::OwnPeriod;
 use crate::store::{HpaRecord, Key};
 
 /// Maximum number of HPAs that sync immediately after a change of a policy object. If the change concerns more HPAs,
@@ -77,8 +78,8 @@ struct HpaPolicies {
 /// The times of the next syncs that a policy requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyDue {
-    /// The end of the policy's sync period, which replaces the controller's period.
-    pub(crate) period: Option<Instant>,
+    /// The policy's sync period, which replaces the controller's period.
+    pub(crate) period: Option<OwnPeriod>,
     /// The next change of the rules: the start or end of a schedule, or the end of a mode.
     pub(crate) edge: Option<Instant>,
 }

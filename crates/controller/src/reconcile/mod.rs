@@ -36,6 +36,7 @@ pub use self::policy_inputs::Bursts;
 use self::queue::{Due, Queue};
 pub use self::report::{ComparedSync, ForeignRescale, ShadowComparator};
 pub use self::report::{ConcludedSync, Observer, Observers};
+pub(crate) use self::schedule::OwnPeriod;
 pub use self::schedule::SyncSchedule;
 pub use self::sources::{NO_SOURCES, SourceReader, SourceReading, SourceValue};
 use crate::policy::{Policies, Resolved};
@@ -95,7 +96,7 @@ pub struct Controller {
     pub comparator: Option<Arc<dyn ShadowComparator>>,
     /// The work queue.
     pub queue: Arc<Queue>,
-    /// The offset of each HPA in the sync period.
+    /// The due times of syncs.
     pub phases: Arc<SyncSchedule>,
     /// Prometheus metrics of the controller.
     pub telemetry: Telemetry,
@@ -182,7 +183,7 @@ impl Controller {
     /// Runs one sync and schedules the next sync of its key.
     async fn work(self: Arc<Self>, due: Due, taken: Instant, mut permit: WorkerPermit) {
         let started = Instant::now();
-        let Due { key, lateness, at } = due;
+        let Due { key, lateness } = due;
         self.telemetry.sync_began(lateness + started.duration_since(taken));
         // The future is boxed, because it has several kilobytes, and a task copies its future several times.
         let sync = AssertUnwindSafe(self.sync(&key, &mut permit).boxed()).catch_unwind();
@@ -193,22 +194,22 @@ impl Controller {
             Next::Period
         });
         let due = self.policies.due(&key);
-        // After a sync before the due time, for example after a change, the key keeps its due time.
-        if next == Next::Period && !self.queue.has_time(&key) {
-            let next = due.period.unwrap_or_else(|| self.next(&key, at, started));
+        if next == Next::Period {
+            let next = due.period.map_or_else(|| self.next(&key), OwnPeriod::next);
+            // As in upstream, an earlier due time stays, for example after the sync of a changed spec.
             self.queue.add_at(&key, next);
         }
-        for due in [due.period, due.edge].into_iter().flatten() {
-            self.queue.add_at(&key, due);
+        if let Some(edge) = due.edge {
+            self.queue.add_at(&key, edge);
         }
         self.queue.done(&key);
     }
 
-    /// Returns the due time of the sync that follows a sync started at `started`. For a compared HPA, the due time is
-    /// 1.1 periods from now, because each status write of the other controller triggers an earlier sync.
-    fn next(&self, key: &Key, at: Option<Instant>, started: Instant) -> Instant {
+    /// Returns the due time after a sync that ends now. For a compared HPA, this is in 1.1 periods, because each status
+    /// write of the other controller triggers an earlier sync.
+    fn next(&self, key: &Key) -> Instant {
         if self.comparator_of(key).is_none() {
-            return self.phases.next(key, at, started);
+            return self.phases.next(key);
         }
         clock::after(Instant::now(), self.period + self.period / 10)
     }

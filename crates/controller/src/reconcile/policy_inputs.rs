@@ -29,6 +29,7 @@ use sources::{AdapterGroup, Failure, SourceError, SourceObserver, Sources, descr
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::Controller;
+use super::schedule::OwnPeriod;
 use super::sources::{Arrival, MAX_VALUES, SourceReading, SourceValue, SyncMetrics, number};
 use crate::policy::{Applicable, PolicyDue, Resolved, publish};
 use crate::store::{HpaRecord, Key};
@@ -150,7 +151,6 @@ impl Controller {
         hpa: &Hpa<'_>,
         conclusion: &mut Conclusion,
         policy: Option<&ConcludedPolicy<'_>>,
-        started: Instant,
         now: Timestamp,
     ) {
         let key = Key::new(hpa.namespace, hpa.name);
@@ -160,10 +160,10 @@ impl Controller {
         publish(conclusion, hpa, effect, reports_problems, now);
         self.telemetry.policy(hpa.namespace, hpa.name, effect);
         let due = policy.map_or_else(PolicyDue::default, |policy| PolicyDue {
-            period: policy
-                .resolved
-                .period()
-                .map(|period| Arrival::next_sync(policy.arrival, started, period)),
+            period: policy.resolved.period().map(|period| OwnPeriod {
+                period,
+                requested: policy.arrival.and_then(|arrival| arrival.once_in(period)),
+            }),
             edge: policy.next_edge.map(|edge| {
                 let wait = Duration::try_from(edge.duration_since(now)).unwrap_or_default();
                 clock::after(Instant::now(), wait)

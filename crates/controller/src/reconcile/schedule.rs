@@ -1,15 +1,21 @@
-//! Assigns every HPA an offset in the sync period.
+//! The time of the next sync of an HPA.
 //!
-//! The offsets depend only on the set of HPAs, so they are equal in every replica and after every restart. Namespaces
-//! are ordered by a hash. Each namespace has a slot of the period, in proportion to its share of all HPAs. Syncs are
-//! therefore spread evenly over the period. The HPAs of a small namespace are close together in their slot, so that
-//! they can share one list of metrics. A hash of their names determines their order. Offsets are on ticks with several
-//! syncs each, because a batch of equal work costs less than the same work with pauses.
+//! As in upstream, an HPA is due one period after the *end* of its sync. Every time that a sync adds to the history is
+//! at or before its end. At the n-th sync after it, a rescale is therefore more than n periods old: it has left each
+//! policy period of n sync periods, and a recommendation has left each such window. No comparison of two times needs a
+//! tolerance for the duration or the lateness of a sync.
 //!
-//! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
+//! A due time is then moved to the next slot of the HPA. A move is a hundredth of a period at most, and always to a
+//! later time. Slots are a lap apart, which is slightly longer than a period, so an HPA with short syncs stays in its
+//! slot. An HPA that was late leaves its slot, and catches up with it.
 //!
-//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. In each period, a due time moves towards
-//! its offset by at most a twentieth of a period, so that no sync moves far.
+//! The slots depend only on the set of HPAs, so they are equal in every replica and after every restart. Namespaces are
+//! ordered by a hash. Each namespace has a part of the lap, in proportion to its share of all HPAs. Syncs are therefore
+//! spread evenly over the lap. The HPAs of a small namespace are close together in their part, so that they can share
+//! one list of metrics. A hash of their names determines their order. Slots are on ticks with several syncs each,
+//! because a batch of equal work costs less than the same work with pauses.
+//!
+//! A simulated controller can disable the slots.
 
 use std::time::Duration;
 
@@ -31,28 +37,37 @@ const MIN_SPACING: u64 = 50_000_000;
 const WINDOW: (u32, u32) = (3, 5);
 /// Maximum window of a small namespace, as a divisor of the period.
 const WINDOW_OF_PERIOD: u32 = 5;
-/// Divisor of the period for three values: the maximum move of a due time towards its offset per period, the maximum
-/// distance between two ticks, and the minimum pause after a sync.
-const STEP: u64 = 20;
 /// Maximum distance between two ticks: 500 ms, in nanoseconds. An offset is rounded down to a tick.
 const TICK: u64 = 500_000_000;
+/// Minimum number of ticks in a lap.
+const MIN_TICKS: u64 = 20;
+/// By this fraction of the period, a lap is longer than the period. It is 75 ms of 15 s. A sync of an ordinary API
+/// server takes 10 to 50 ms.
+const SLACK: u64 = 200;
+/// By this fraction of the period, a due time moves at most.
+const MOVE: u64 = 100;
+/// By this fraction of its period, an HPA with a period of its own moves at most.
+const OWN_MOVE: u64 = 20;
+/// By this fraction of its period, a lap of an HPA with a period of its own is longer than the period.
+const OWN_SLACK: u64 = 50;
 /// Maximum average number of syncs per tick. Above this number, the number of ticks doubles.
 const SYNCS_PER_TICK: u64 = 64;
 
-/// The offsets of all HPAs.
+/// The slots of all HPAs.
 #[derive(Debug)]
 pub struct SyncSchedule {
     /// The period in nanoseconds. Every value computed from it is also in nanoseconds.
     period: u64,
-    /// The offsets. With `None`, every HPA keeps the phase of its first sync.
+    /// The slots. `None`: an HPA is due exactly one period after the end of its sync.
     offsets: Option<Offsets>,
 }
 
 #[derive(Debug)]
 struct Offsets {
+    lap: u64,
     window: u64,
     started: Instant,
-    /// Offset of `started` in the period.
+    /// Offset of `started` in the lap.
     passed: u64,
     /// Number of HPAs by group.
     groups: Mutex<Vec<u64>>,
@@ -66,15 +81,39 @@ struct Hashes {
     inside: u64,
 }
 
+/// The sync period of an HPA whose policy sets one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnPeriod {
+    pub(crate) period: Duration,
+    /// The time of the request for the newest number that the sync read, if its source has a new number about once in a
+    /// period. HPAs that read the same number move to the same slots, so that one request serves them all.
+    pub(crate) requested: Option<Instant>,
+}
+
+impl OwnPeriod {
+    /// Returns the next due time of an HPA whose sync ends now.
+    pub(super) fn next(self) -> Instant {
+        let earliest = clock::after(Instant::now(), self.period);
+        let Some(requested) = self.requested else { return earliest };
+        let period = nanos(self.period).max(1);
+        let lap = lap(period, OWN_SLACK);
+        let since = earliest.saturating_duration_since(requested).as_nanos() % u128::from(lap);
+        let forward = ahead(u64::try_from(since).unwrap_or_default(), 0, lap);
+        later(earliest, towards(forward, lap, period / OWN_MOVE))
+    }
+}
+
 impl SyncSchedule {
-    /// Creates offsets in a period, aligned to the time of day `now`. `shared`: the maximum age of a shared metrics
+    /// Creates slots in laps that are aligned to the time of day `now`. `shared`: the maximum age of a shared metrics
     /// response, or `None` if responses are not shared.
     pub fn spread(period: Duration, shared: Option<Duration>, now: Timestamp) -> Self {
         let length = nanos(period).max(1);
+        let lap = lap(length, SLACK);
         let window =
-            shared.map_or(length, |age| nanos((age * WINDOW.0 / WINDOW.1).min(period / WINDOW_OF_PERIOD)));
-        let passed = now.as_nanosecond().rem_euclid(i128::from(length));
+            shared.map_or(lap, |age| nanos((age * WINDOW.0 / WINDOW.1).min(period / WINDOW_OF_PERIOD)));
+        let passed = now.as_nanosecond().rem_euclid(i128::from(lap));
         let offsets = Offsets {
+            lap,
             window,
             started: Instant::now(),
             passed: u64::try_from(passed).unwrap_or_default(),
@@ -83,18 +122,17 @@ impl SyncSchedule {
         Self { period: length, offsets: Some(offsets) }
     }
 
-    /// Creates a schedule without offsets. An HPA is due one period after its previous due time. Its first due time is
-    /// one period after the start of its first sync.
-    pub fn from_first_syncs(period: Duration) -> Self {
+    /// Creates a schedule without slots: an HPA is due one period after the end of its sync.
+    pub fn without_slots(period: Duration) -> Self {
         Self { period: nanos(period).max(1), offsets: None }
     }
 
-    /// Adds an HPA to the set that determines the offsets.
+    /// Adds an HPA to the set that determines the slots.
     pub fn add(&self, key: &Key) {
         self.count(key, |count| *count += 1);
     }
 
-    /// Removes an HPA from the set that determines the offsets.
+    /// Removes an HPA from the set that determines the slots.
     pub fn remove(&self, key: &Key) {
         self.count(key, |count| *count = count.saturating_sub(1));
     }
@@ -107,46 +145,37 @@ impl SyncSchedule {
         }
     }
 
-    /// Returns the next due time of an HPA after a sync that started at `started` and has just ended. `due`: the due
-    /// time of that sync, or `None` if that sync was not periodic. Skips due times in the past or too close to the
-    /// sync. The next due time is at least half a period after the start. It is also at least a twentieth of a period
-    /// after the end, so that the watch has delivered the writes of the sync.
-    pub fn next(&self, key: &Key, due: Option<Instant>, started: Instant) -> Instant {
-        let earliest = later(started, self.period / 2).max(later(Instant::now(), self.period / STEP));
-        let first = match (&self.offsets, due) {
-            (None, due) => later(due.unwrap_or(started), self.period),
-            (Some(offsets), None) => {
-                let offset = offsets.offset_of(key, self.period);
-                later(earliest, ahead(offsets.position(earliest, self.period), offset, self.period))
-            }
-            (Some(offsets), Some(due)) => {
-                let offset = offsets.offset_of(key, self.period);
-                let forward = ahead(offsets.position(due, self.period), offset, self.period);
-                let (backward, step) = (self.period - forward, self.period / STEP);
-                // Move by one period, corrected towards the offset.
-                let by = if forward <= backward {
-                    self.period + forward.min(step)
-                } else {
-                    self.period - backward.min(step)
-                };
-                later(due, by)
-            }
-        };
-        let behind = nanos(earliest.saturating_duration_since(first));
-        later(first, behind.div_ceil(self.period).saturating_mul(self.period))
+    /// Returns the next due time of an HPA whose sync ends now: at least one period, and at most a hundredth of a period
+    /// more.
+    pub fn next(&self, key: &Key) -> Instant {
+        let earliest = later(Instant::now(), self.period);
+        let Some(offsets) = &self.offsets else { return earliest };
+        let forward = ahead(offsets.position(earliest), offsets.offset_of(key), offsets.lap);
+        later(earliest, towards(forward, offsets.lap, self.period / MOVE))
     }
 }
 
+/// Returns the length of a lap in nanoseconds: the period, and the fraction `1 / slack` of it.
+fn lap(period: u64, slack: u64) -> u64 {
+    period + (period / slack).max(1)
+}
+
+/// Returns the move of a due time that is `forward` before its slot, in nanoseconds. A due time that has passed its slot
+/// by less than a quarter of a lap does not move: syncs that are shorter than the slack bring it back to the slot.
+fn towards(forward: u64, lap: u64, most: u64) -> u64 {
+    if forward > lap - lap / 4 { 0 } else { forward.min(most) }
+}
+
 impl Offsets {
-    /// Returns the offset of an instant in the period.
-    fn position(&self, at: Instant, period: u64) -> u64 {
+    /// Returns the offset of an instant in the lap.
+    fn position(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.started).as_nanos() + u128::from(self.passed);
-        u64::try_from(since % u128::from(period)).unwrap_or_default()
+        u64::try_from(since % u128::from(self.lap)).unwrap_or_default()
     }
 
-    /// Returns the offset of an HPA in the period. Each group of namespaces has a slot in proportion to its HPAs. The
-    /// hash of the HPA selects a position in the window of the slot. The offset is rounded down to a tick.
-    fn offset_of(&self, key: &Key, period: u64) -> u64 {
+    /// Returns the offset of an HPA's slot in the lap. Each group of namespaces has a part in proportion to its HPAs. The
+    /// hash of the HPA selects a position in the window of the part. The offset is rounded down to a tick.
+    fn offset_of(&self, key: &Key) -> u64 {
         let Hashes { group, inside } = Hashes::new(key);
         let (before, here, all) = {
             let groups = self.groups.lock();
@@ -158,18 +187,18 @@ impl Offsets {
         };
         // The total is zero if the last HPA has just been deleted.
         let all = all.max(1);
-        let slot = part(period, here, all);
-        let window = self.window.max(here.saturating_mul(MIN_SPACING)).min(slot);
-        let offset = part(period, before, all) + fraction(window, inside);
-        offset - offset % tick(period, all)
+        let whole = part(self.lap, here, all);
+        let window = self.window.max(here.saturating_mul(MIN_SPACING)).min(whole);
+        let offset = part(self.lap, before, all) + fraction(window, inside);
+        offset - offset % tick(self.lap, all)
     }
 }
 
 /// Returns the distance between two ticks with `all` HPAs. The distance changes only by factors of two, so that it is
 /// stable while HPAs are created and deleted.
-fn tick(period: u64, all: u64) -> u64 {
-    let even = part(period, SYNCS_PER_TICK, all);
-    let mut tick = TICK.min(period / STEP).max(1);
+fn tick(lap: u64, all: u64) -> u64 {
+    let even = part(lap, SYNCS_PER_TICK, all);
+    let mut tick = TICK.min(lap / MIN_TICKS).max(1);
     while tick > even && tick > 1 {
         tick /= 2;
     }
@@ -191,9 +220,9 @@ fn hash(parts: &[&str]) -> u64 {
     digest.as_ref().first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
-/// Returns the forward distance from one offset to another, across the end of the period if necessary.
-fn ahead(from: u64, to: u64, period: u64) -> u64 {
-    (to % period + period - from) % period
+/// Returns the forward distance from one offset to another, across the end of the lap if necessary.
+fn ahead(from: u64, to: u64, lap: u64) -> u64 {
+    (to % lap + lap - from) % lap
 }
 
 /// Returns the share `parts / all` of `whole`.
@@ -206,9 +235,9 @@ fn fraction(whole: u64, parts: u64) -> u64 {
     u64::try_from((u128::from(whole) * u128::from(parts)) >> u64::BITS).unwrap_or(u64::MAX)
 }
 
-/// Converts a duration to nanoseconds, at most 292 years, so that the sum of two values does not overflow.
+/// Converts a duration to nanoseconds, at most 146 years, so that the sum of three values does not overflow.
 fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2)
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 4)
 }
 
 fn later(at: Instant, by: u64) -> Instant {

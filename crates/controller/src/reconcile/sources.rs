@@ -108,17 +108,9 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the due time of the sync that follows a sync started at `started`: one period later. If the source
-    /// updates its values about once per period, the sync is due one period after the arrival of the newest value
-    /// instead. It is then at least half a period after `started`.
-    pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
-        let at_place = clock::after(started, period);
-        match arrival {
-            Some(Self { at, interval }) if interval <= period && period < interval * 2 => {
-                clock::after(at, period).clamp(clock::after(started, period / 2), at_place)
-            }
-            _ => at_place,
-        }
+    /// Returns the time of the request if the source has a new value about once in a period.
+    pub(super) fn once_in(self, period: Duration) -> Option<Instant> {
+        (self.interval <= period && period < self.interval * 2).then_some(self.at)
     }
 }
 

@@ -133,7 +133,7 @@ impl Controller {
                 next_edge: resolved.rules.next_edge(metrics, at),
                 arrival,
             });
-            self.conclude_policy(&hpa, &mut conclusion, concluded.as_ref(), started, ended);
+            self.conclude_policy(&hpa, &mut conclusion, concluded.as_ref(), ended);
         }
         if let Some(before) = before {
             before.remember(&record.spec, &mut conclusion.changes);

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::dial::{Dial, Io};
 use crate::http::SourceError;
+use crate::pause_between_syncs;
 use crate::settings::PodSettings;
 
 /// The time for which a page is scraped after the last request of an HPA. This time is longer than the usual sync
@@ -232,7 +233,7 @@ impl State {
     ) -> (Vec<Arc<PodSeries>>, Option<IdleConnection>) {
         let Some(page) = self.pages.get_mut(key) else { return (Vec::new(), None) };
         if page.queued.strong_count() == 0 {
-            page.next = page.interval().map(|interval| now + interval);
+            page.next = page.interval().map(|interval| now + pause_between_syncs(interval));
         }
         (page.metrics.keys().cloned().collect(), page.idle.take())
     }
@@ -312,12 +313,12 @@ impl State {
             let Some(next) = page.next.filter(|next| *next <= now) else { continue };
             // A page whose last scrape is still queued or in flight is not queued again.
             if page.queued.strong_count() == 0
-                && let Some(interval) = page.interval()
+                && let Some(pause) = page.interval().map(pause_between_syncs)
             {
                 let queued = Arc::new(());
                 page.queued = Arc::downgrade(&queued);
-                // The interval starts at the due time, so ticks do not lengthen it.
-                page.next = Some(next + interval).filter(|next| *next > now).or(Some(now + interval));
+                // The pause starts at the due time, so ticks do not lengthen it.
+                page.next = Some(next + pause).filter(|next| *next > now).or(Some(now + pause));
                 due.push((key.clone(), page.added, queued));
             }
         }

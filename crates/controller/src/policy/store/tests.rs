@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use cluster::decode;
 use cluster::watch::Watched as _;
 use serde_json::json;
@@ -119,7 +121,10 @@ fn event_of_the_status_write_keeps_the_due_times_of_the_sync() {
     web.metadata = serde_json::value::RawValue::from_string(annotated.to_owned()).unwrap();
     assert!(policies.apply_hpa(&web, false));
     let before = merged(&policies, &web).unwrap();
-    let due = PolicyDue { period: Some(Instant::now()), edge: Some(Instant::now()) };
+    let due = PolicyDue {
+        period: Some(OwnPeriod { period: Duration::from_secs(3600), requested: None }),
+        edge: Some(Instant::now()),
+    };
     policies.set_due(&web.key, due);
     assert!(!policies.apply_hpa(&web, true));
     assert_eq!(policies.due(&web.key), due);

@@ -75,8 +75,6 @@ type Position = (Instant, u64);
 struct Waiting {
     lane: Lane,
     position: Position,
-    /// The due time for which the key waited, if that time was reached.
-    at: Option<Instant>,
 }
 
 /// A key that was handed out. The caller must call [`Queue::done`].
@@ -86,8 +84,6 @@ pub struct Due {
     pub key: Key,
     /// Time between the due time and the hand-out.
     pub lateness: Duration,
-    /// The due time for which the key waited, if that time was reached.
-    pub at: Option<Instant>,
 }
 
 impl Queue {
@@ -176,10 +172,10 @@ impl Queue {
         }
     }
 
-    /// Returns whether a key waits for a due time, or has reached its due time and was not handed out since.
-    pub fn has_time(&self, key: &Key) -> bool {
+    /// Returns whether a key is due or waits for a due time.
+    pub fn has(&self, key: &Key) -> bool {
         let state = self.up_to(Instant::now());
-        state.waiting_at.contains_key(key) || state.dirty.get(key).is_some_and(|waiting| waiting.at.is_some())
+        state.waiting_at.contains_key(key) || state.dirty.contains_key(key)
     }
 
     /// Hands out a due key. `None` if no key can be handed out.
@@ -209,7 +205,7 @@ impl Queue {
         if state.lanes.is_fresh_ready() || state.recent.next().is_some() {
             self.fresh_added.notify_one();
         }
-        Some(Due { key, lateness, at: waited.and_then(|waited| waited.at) })
+        Some(Due { key, lateness })
     }
 
     /// Sets the due time of all due keys to now, when this process starts to act. All due keys become periodic, so that
@@ -319,9 +315,7 @@ impl Queue {
     }
 
     fn make_due(&self, state: &mut State, key: Key, lane: Lane, since: Instant) {
-        let at = (lane == Lane::Periodic).then_some(since);
         if let Some(due) = state.dirty.get_mut(&key) {
-            due.at = due.at.or(at);
             if (lane, due.lane) == (Lane::Fresh, Lane::Periodic) {
                 // The key moves to the front and keeps its due time.
                 due.lane = lane;
@@ -335,7 +329,7 @@ impl Queue {
         }
         state.added += 1;
         let position = (since, state.added);
-        state.dirty.insert(key.clone(), Waiting { lane, position, at });
+        state.dirty.insert(key.clone(), Waiting { lane, position });
         self.metrics.added();
         self.metrics.depth(state.dirty.len());
         if !state.processing.contains_key(&key) {

@@ -23,11 +23,11 @@ fn keys(namespaces: usize, each: usize) -> Vec<Key> {
 }
 
 fn position(phases: &SyncSchedule, at: Instant) -> u64 {
-    phases.offsets.as_ref().unwrap().position(at, phases.period)
+    phases.offsets.as_ref().unwrap().position(at)
 }
 
 fn offset(phases: &SyncSchedule, key: &Key) -> u64 {
-    phases.offsets.as_ref().unwrap().offset_of(key, phases.period)
+    phases.offsets.as_ref().unwrap().offset_of(key)
 }
 
 /// Returns the offsets in seconds, in the order of the keys.
@@ -97,7 +97,7 @@ async fn small_namespaces_share_one_list_each() {
 #[tokio::test(start_paused = true)]
 async fn ticks_are_closer_with_more_hpas() {
     // Ticks are 500 ms apart. The distance is halved if there are more than 64 syncs per tick.
-    for (hpas, apart) in [(10, 500_000_000), (1_920, 500_000_000), (1_921, 250_000_000), (15_360, 62_500_000)]
+    for (hpas, apart) in [(10, 500_000_000), (1_929, 500_000_000), (1_930, 250_000_000), (15_360, 62_500_000)]
     {
         let keys = keys(hpas / 10 + 1, 10);
         let keys = &keys[..hpas];
@@ -120,52 +120,75 @@ async fn hpas_spread_over_the_period_without_shared_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn offset_is_equal_after_a_restart_and_in_every_replica() {
+async fn slot_is_equal_after_a_restart_and_in_every_replica() {
     let mut keys = keys(7, 3);
     let before = spread(PERIOD, Some(AGE), &keys);
-    let at = before.next(&keys[4], None, Instant::now());
+    let first: Vec<_> = keys.iter().map(|key| slot(&before, key, Instant::now())).collect();
     advance(Duration::from_secs(20)).await;
     keys.reverse();
     let after = SyncSchedule::spread(PERIOD, Some(AGE), "2030-01-01T00:00:27Z".parse().unwrap());
     for key in &keys {
         after.add(key);
     }
-    let again = after.next(&keys[keys.len() - 5], None, at);
-    assert_eq!(again, at + PERIOD);
-}
-
-#[tokio::test(start_paused = true)]
-async fn second_sync_follows_at_its_offset_after_half_a_period() {
-    let keys = keys(30, 10);
-    let phases = spread(PERIOD, Some(AGE), &keys);
-    let started = Instant::now();
-    let mut nexts = BTreeSet::new();
-    for key in &keys {
-        let next = phases.next(key, None, started);
-        let after = next - started;
-        assert!(after >= PERIOD / 2 && after < PERIOD * 3 / 2, "{key}: {after:?}");
-        assert_eq!(position(&phases, next), offset(&phases, key), "{key}");
-        nexts.insert(next);
+    for (key, first) in keys.iter().rev().zip(first) {
+        let later = first + Duration::from_millis(15_075) * 2;
+        assert_eq!(slot(&after, key, later), later, "{key}");
     }
-    assert_eq!(nexts.len(), 30, "the second syncs spread over every tick of a period");
+}
+
+/// Returns the first slot of a key at or after an instant.
+fn slot(phases: &SyncSchedule, key: &Key, at: Instant) -> Instant {
+    let lap = phases.offsets.as_ref().unwrap().lap;
+    later(at, ahead(position(phases, at), offset(phases, key), lap))
+}
+
+/// Runs `syncs` syncs of a key, each `late` and `took` long. Returns the due times.
+async fn run(phases: &SyncSchedule, key: &Key, syncs: usize, late: Duration, took: Duration) -> Vec<Instant> {
+    let mut dues = Vec::new();
+    for _ in 0..syncs {
+        advance(late + took).await;
+        let due = phases.next(key);
+        dues.push(due);
+        advance(due - Instant::now()).await;
+    }
+    dues
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_or_long_sync_moves_no_due_time() {
+async fn sync_is_due_at_least_a_period_after_the_end_of_the_last_one() {
+    let keys = keys(30, 10);
+    for phases in [spread(PERIOD, Some(AGE), &keys), SyncSchedule::without_slots(PERIOD)] {
+        for (number, key) in keys.iter().enumerate() {
+            advance(Duration::from_millis(u64::try_from(number).unwrap() * 37)).await;
+            let after = phases.next(key) - Instant::now();
+            assert!(after >= PERIOD && after <= PERIOD + PERIOD / 100, "{key}: {after:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_syncs_stay_in_their_slots() {
+    let keys = keys(3, 3);
+    let phases = spread(PERIOD, Some(AGE), &keys);
+    for key in &keys {
+        let dues = run(&phases, key, 300, Duration::from_millis(20), Duration::from_millis(30)).await;
+        let last = &dues[250..];
+        assert!(last.iter().all(|due| *due == slot(&phases, key, *due)), "{key} reaches its slot");
+        assert!(last.windows(2).all(|two| two[1] - two[0] == Duration::from_millis(15_075)), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_sync_returns_to_its_slot() {
     let keys = keys(3, 3);
     let (phases, key) = (spread(PERIOD, Some(AGE), &keys), &keys[5]);
-    let due = phases.next(key, None, Instant::now());
-    // The cases are ordered by time.
-    for (late, took, periods) in
-        [(0, 0, 1), (3, 4, 1), (7, 1, 1), (8, 1, 2), (0, 14, 1), (0, 16, 2), (40, 1, 4)]
-    {
-        let started = due + Duration::from_secs(late);
-        advance((started + Duration::from_secs(took)).saturating_duration_since(Instant::now())).await;
-        assert_eq!(
-            phases.next(key, Some(due), started),
-            due + PERIOD * periods,
-            "{late} s late, {took} s long"
-        );
+    run(&phases, key, 300, Duration::ZERO, Duration::from_millis(10)).await;
+    for late in [1, 3, 7, 14] {
+        run(&phases, key, 1, Duration::from_secs(late), Duration::from_secs(1)).await;
+        let dues = run(&phases, key, 200, Duration::ZERO, Duration::from_millis(10)).await;
+        let last = dues[199];
+        assert_eq!(last, slot(&phases, key, last), "after a sync that was {late} s late");
+        assert!(dues.windows(2).all(|two| two[1] - two[0] >= PERIOD), "{late}");
     }
 }
 
@@ -173,18 +196,16 @@ async fn late_or_long_sync_moves_no_due_time() {
 async fn due_times_do_not_leap_when_hpas_are_created_and_deleted() {
     let initial = keys(2, 5);
     let (phases, key) = (spread(PERIOD, Some(AGE), &initial), &initial[0]);
-    let mut due = phases.next(key, None, Instant::now());
+    run(&phases, key, 300, Duration::ZERO, Duration::from_millis(10)).await;
     for many in keys(40, 20).iter().skip(5) {
         phases.add(many);
     }
-    for _ in 0..10 {
-        advance(due.saturating_duration_since(Instant::now())).await;
-        let next = phases.next(key, Some(due), due);
-        let gap = next - due;
-        assert!(gap >= PERIOD * 19 / 20 && gap <= PERIOD * 21 / 20, "{gap:?}");
-        due = next;
+    let dues = run(&phases, key, 300, Duration::ZERO, Duration::from_millis(10)).await;
+    for two in dues.windows(2) {
+        let gap = two[1] - two[0];
+        assert!(gap >= PERIOD && gap <= PERIOD * 102 / 100, "{gap:?}");
     }
-    assert_eq!(position(&phases, due), offset(&phases, key));
+    assert_eq!(dues[299], slot(&phases, key, dues[299]));
     for removed in keys(40, 20).iter().skip(5) {
         phases.remove(removed);
     }
@@ -192,27 +213,36 @@ async fn due_times_do_not_leap_when_hpas_are_created_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn phase_follows_the_first_sync_without_offsets() {
-    let (phases, key) = (SyncSchedule::from_first_syncs(PERIOD), &keys(1, 1)[0]);
-    let started = Instant::now();
-    advance(Duration::from_secs(4)).await;
-    let next = phases.next(key, None, started);
-    assert_eq!(next, started + PERIOD);
-    advance(Duration::from_secs(14)).await;
-    assert_eq!(phases.next(key, Some(next), next + Duration::from_secs(2)), next + PERIOD);
+async fn hpas_that_share_a_number_sync_together() {
+    let period = Duration::from_secs(1);
+    // The number is requested by whoever syncs when it is older than 0.9 s.
+    let mut requested = Instant::now();
+    let mut due: Vec<_> = (0..5).map(|hpa| Instant::now() + Duration::from_millis(hpa * 230)).collect();
+    let mut ages = Vec::new();
+    for _ in 0..300 {
+        let (hpa, at) = due.iter().copied().enumerate().min_by_key(|(_, due)| *due).unwrap();
+        advance(at.saturating_duration_since(Instant::now())).await;
+        if requested.elapsed() >= period * 9 / 10 {
+            requested = Instant::now();
+        }
+        ages.push(requested.elapsed());
+        advance(Duration::from_millis(2)).await;
+        due[hpa] = OwnPeriod { period, requested: Some(requested) }.next();
+        assert!(due[hpa] >= Instant::now() + period);
+    }
+    assert!(ages[200..].iter().all(|age| *age <= Duration::from_millis(100)), "{:?}", &ages[200..]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_period_and_age_is_accepted() {
     let all = keys(3, 2);
-    for period in [Duration::from_nanos(1), Duration::from_millis(3), Duration::from_hours(24 * 365 * 292)] {
+    for period in [Duration::from_nanos(1), Duration::from_millis(3), Duration::from_hours(24 * 365 * 146)] {
         for age in [None, Some(Duration::ZERO), Some(Duration::MAX / 8)] {
             let phases = spread(period, age, &all);
-            let started = Instant::now();
+            let now = Instant::now();
             for key in all.iter().chain(&keys(1, 1)) {
-                let next = phases.next(key, None, started);
-                assert!(next >= started && next - started <= period + period / 2, "{period:?} {age:?}");
-                assert!(phases.next(key, Some(started), started) >= started);
+                let next = phases.next(key);
+                assert!(next >= now && next - now <= period + period / 100, "{period:?} {age:?}");
             }
         }
     }

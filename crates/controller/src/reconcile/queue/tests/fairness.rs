@@ -132,22 +132,6 @@ async fn namespace_with_syncs_that_wait_for_tokens_gets_no_more_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_has_a_time_until_it_is_handed_out_for_it() {
-    let queue = queue();
-    let at = Instant::now() + secs(3);
-    assert!(!queue.has_time(&key("a")));
-    queue.add_at(&key("a"), at);
-    queue.add(&key("a"));
-    let changed = queue.get().await.unwrap();
-    assert!(queue.has_time(&key("a")) && changed.at.is_none());
-    advance(secs(4)).await;
-    assert!(queue.has_time(&key("a")), "it became due while in progress");
-    queue.done(&changed.key);
-    assert_eq!(queue.get().await.unwrap(), Due { key: key("a"), lateness: secs(1), at: Some(at) });
-    assert!(!queue.has_time(&key("a")));
-}
-
-#[tokio::test(start_paused = true)]
 async fn fresh_worker_gets_only_fresh_keys() {
     let queue = Arc::new(queue());
     let fresh = tokio::spawn({
@@ -194,7 +178,7 @@ async fn time_that_has_passed_makes_a_key_due_at_once() {
     };
     assert_eq!(counts, (0, 1));
     advance(secs(1)).await;
-    assert_eq!(queue.take(), Some(Due { key: key("a"), lateness: secs(1), at: Some(now) }));
+    assert_eq!(queue.take(), Some(Due { key: key("a"), lateness: secs(1) }));
 }
 
 #[tokio::test(start_paused = true)]
