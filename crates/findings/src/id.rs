@@ -15,14 +15,12 @@ pub struct Reference {
     pub severities: &'static [Severity],
     /// The meaning, in Markdown.
     pub meaning: &'static str,
-    /// The recommended action, in Markdown.
-    pub action: &'static str,
 }
 
-/// Defines [`FindingId`] from the rows of the reference page: `Id = code [severities] meaning => action`.
+/// Defines [`FindingId`] from the rows of the reference page: `Id = code [severities] meaning`.
 macro_rules! findings {
     ($($section:literal {
-        $($id:ident = $code:literal [$($severity:ident),+] $meaning:literal => $action:literal,)+
+        $($id:ident = $code:literal [$($severity:ident),+] $meaning:literal,)+
     })+) => {
         /// The identifier of a finding. In output, [`Self::as_str`] is the finding's `code`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +39,6 @@ macro_rules! findings {
                         code: $code,
                         severities: &[$(Severity::$severity),+],
                         meaning: $meaning,
-                        action: $action,
                     },)+)+
                 }
             }
@@ -52,106 +49,75 @@ macro_rules! findings {
 findings! {
     "Target" {
         MissingTarget = "missing-target" [Error]
-            "the target does not exist, or has no scale"
-            => "correct `scaleTargetRef`",
+            "the target does not exist, or has no scale",
         UnknownTargetKind = "unknown-target-kind" [Error]
-            "the cluster does not serve the kind of the target"
-            => "correct `apiVersion` and `kind`, or install the definition of the kind",
+            "the cluster does not serve the kind of the target",
         UnreadableScale = "unreadable-scale" [Error]
-            "the scale cannot be read for another reason"
-            => "try `kubectl get --subresource=scale`",
+            "the scale cannot be read for another reason",
         NoSelector = "no-selector" [Error]
-            "the scale has no selector, so its pods cannot be found"
-            => "set `labelSelectorPath` in the definition of the kind",
+            "the scale has no selector, so its pods cannot be found",
         Paused = "paused" [Warning]
-            "the target has 0 replicas, which disables autoscaling"
-            => "scale it to 1, unless intended",
+            "the target has 0 replicas, which disables autoscaling",
         SharedPods = "shared-pods" [Error, Warning]
-            "other HPAs select the same pods. As an error: none of them scales"
-            => "merge the HPAs, or separate the labels",
+            "other HPAs select the same pods. As an error: none of them scales",
         ReplicasAlsoSet = "replicas-also-set" [Warning, Info]
-            "another field manager also sets `spec.replicas`"
-            => "remove `replicas` from the manifest ([GitOps](../guides/gitops.md))",
+            "another field manager also sets `spec.replicas`",
     }
     "Metrics" {
         MissingRequest = "missing-request" [Error]
-            "the target is a utilization, but a container has no request"
-            => "set the request, or use `ContainerResource` or `AverageValue`",
+            "the target is a utilization, but a container has no request",
         MissingContainer = "missing-container" [Error]
-            "pods lack the container that the metric names"
-            => "correct the name",
+            "pods lack the container that the metric names",
         MissingMetricsApi = "missing-metrics-api" [Error]
-            "the cluster does not serve the metrics API"
-            => "install metrics-server or an adapter",
+            "the cluster does not serve the metrics API",
         MetricsApiUnavailable = "metrics-api-unavailable" [Error]
-            "the metrics API is registered and does not respond"
-            => "check the APIService and its pods",
+            "the metrics API is registered and does not respond",
         NoMetricValues = "no-metric-values" [Error]
-            "the metrics API responds without a value"
-            => "check name and selector, or the readiness of the pods",
+            "the metrics API responds without a value",
         NoPods = "no-pods" [Error]
-            "the selector matches no pod"
-            => "check why the target has none",
+            "the selector matches no pod",
         InvalidMetric = "invalid-metric" [Error]
-            "the metric in the spec is invalid"
-            => "correct it",
+            "the metric in the spec is invalid",
         MetricFailed = "metric-failed" [Error]
-            "the metric cannot be read for another reason"
-            => "see the text of the server in the message",
+            "the metric cannot be read for another reason",
         StaleMetric = "stale-metric" [Warning]
-            "samples are older than their window plus a minute"
-            => "check metrics-server, the kubelet or the adapter",
+            "samples are older than their window plus a minute",
         AbsentSource = "absent-source" [Error, Warning]
-            "the scaling policy names a source that the controller may not use. As a warning: `why` itself does not read the source"
-            => "correct the policy or the file of `--metric-sources` ([fast metrics](../guides/fast-metrics.md))",
+            "the scaling policy names a source that the controller may not use. As a warning: `why` itself does not read the source",
         FailedSource = "failed-source" [Error]
-            "the source of a scaling policy returned no number"
-            => "see the text of the source in the message",
+            "the source of a scaling policy returned no number",
         IncompleteSource = "incomplete-source" [Warning]
-            "the source has no value for at least one pod"
-            => "check port and page of the pod, and NetworkPolicies",
+            "the source has no value for at least one pod",
         StaleSource = "stale-source" [Error, Warning]
-            "numbers of a source are older than a minute. As an error: older than `maxAgeSeconds`"
-            => "shorten the interval, or add capacity to the source",
+            "numbers of a source are older than a minute. As an error: older than `maxAgeSeconds`",
     }
     "Pods" {
         ForeignPods = "foreign-pods" [Warning, Info]
-            "the selector also matches pods of other owners. As info: only pods of other owners"
-            => "separate the labels",
+            "the selector also matches pods of other owners. As info: only pods of other owners",
         UnreadyPods = "unready-pods" [Warning]
-            "at least half of the pods are unready and do not count"
-            => "run `kubectl describe pod`, consider a startup probe",
+            "at least half of the pods are unready and do not count",
         MissingSamples = "missing-samples" [Warning]
-            "at least half of the pods have no sample"
-            => "wait two minutes, then check `kubectl top pod`",
+            "at least half of the pods have no sample",
     }
     "Limits and behavior" {
         MaxReplicas = "max-replicas" [Warning]
-            "the metrics propose more than `maxReplicas`"
-            => "raise `maxReplicas`, if the cluster has capacity",
+            "the metrics propose more than `maxReplicas`",
         FixedSize = "fixed-size" [Info]
-            "`minReplicas` equals `maxReplicas`"
-            => "widen the bounds, or delete the HPA",
+            "`minReplicas` equals `maxReplicas`",
         Tolerance = "tolerance" [Info]
-            "the tolerance prevents a change of the count"
-            => "set `behavior.scaleUp.tolerance` or `scaleDown.tolerance`",
+            "the tolerance prevents a change of the count",
         ToleranceIgnored = "tolerance-ignored" [Warning]
-            "`behavior` sets a tolerance, but the feature gate is off"
-            => "enable `HPAConfigurableTolerance`",
+            "`behavior` sets a tolerance, but the feature gate is off",
         UnknownBehavior = "unknown-behavior" [Warning]
-            "`behavior` has an invalid policy type or `selectPolicy`"
-            => "use `Pods` or `Percent`, and `Max`, `Min` or `Disabled`",
+            "`behavior` has an invalid policy type or `selectPolicy`",
         Flapping = "flapping" [Warning]
-            "the count changed direction at least four times in an hour"
-            => "lengthen the scale-down window, after a [simulation](simulate.md)",
+            "the count changed direction at least four times in an hour",
     }
     "Environment" {
         Forbidden = "forbidden" [Error, Info]
-            "a read was refused. As an error: the decision depends on it"
-            => "request the role that the advice names",
+            "a read was refused. As an error: the decision depends on it",
         ClockSkew = "clock-skew" [Warning]
-            "your clock and the API server's differ by more than 5 s"
-            => "correct the clock",
+            "your clock and the API server's differ by more than 5 s",
     }
 }
 
@@ -186,14 +152,11 @@ mod tests {
         let introduction = current.split("\n## ").next().unwrap_or_default();
         let mut page = introduction.to_owned();
         for (section, ids) in FindingId::SECTIONS {
-            let _ = writeln!(
-                page,
-                "\n## {section}\n\n| code | severity | meaning | what to do |\n|---|---|---|---|"
-            );
+            let _ = writeln!(page, "\n## {section}\n\n| code | severity | meaning |\n|---|---|---|");
             for id in ids {
-                let Reference { code, severities, meaning, action } = id.reference();
+                let Reference { code, severities, meaning } = id.reference();
                 let severities: Vec<_> = severities.iter().map(|severity| severity.as_str()).collect();
-                let _ = writeln!(page, "| `{code}` | {} | {meaning} | {action} |", severities.join(", "));
+                let _ = writeln!(page, "| `{code}` | {} | {meaning} |", severities.join(", "));
             }
         }
         page

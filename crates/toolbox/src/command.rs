@@ -88,29 +88,6 @@ pub fn parse(
     })
 }
 
-/// Returns the command line of each command and subcommand, for reference pages. The entry `handover` has the flags
-/// that its subcommands share. `policy` and `sources` have entries for their subcommands only.
-pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
-    let shared = handover::shared(clap::Command::new("handover"));
-    let handover = handover::commands().map(|command| {
-        let name = format!("handover {}", command.get_name());
-        command.name(name)
-    });
-    let policy = policy::commands().map(|command| {
-        let name = format!("policy {}", command.get_name());
-        command.name(name)
-    });
-    let sources = policy::sources_import().name("sources import");
-    let own = [
-        why::command(program, process),
-        console::command(program),
-        parity::command(program),
-        simulate::command(program),
-        demo::command(program),
-    ];
-    own.into_iter().chain(policy).chain([sources, shared]).chain(handover).collect()
-}
-
 /// Returns the commands with their subcommands, for completion and manual pages.
 pub fn commands(program: &str, process: Process) -> [clap::Command; 8] {
     [
@@ -137,11 +114,6 @@ pub async fn hpa_names(words: Vec<String>) -> Result<Vec<String>, WhyError> {
         Ok(matches) => hpa_names_of(&cluster::options(&matches)).await,
         Err(_) => Ok(Vec::new()),
     }
-}
-
-/// Returns a command line with only the connection flags of kubectl.
-pub fn connection_flags() -> clap::Command {
-    cluster::arguments(clap::Command::new("connection"))
 }
 
 impl Command {

@@ -54,7 +54,7 @@ fn hpa(name: &str, target: &Value, metric: &Value) -> Value {
 /// Applies manifests as Flux does. A manifest without `replicas` keeps the current count. A manifest with `replicas`
 /// resets the count, and `why` names the field manager.
 pub(super) fn gitops(workspace: &Workspace<'_>) -> Outcome {
-    let page = workspace.page("guides/gitops.md")?;
+    let page = workspace.page("guides/other-tools.md")?;
     let _: Value = serde_saphyr::from_str(page.block("RespectIgnoreDifferences")?)
         .map_err(|error| format!("the manifest for Argo CD: {error}"))?;
     let apply = |replicas: Option<u32>| {
@@ -109,7 +109,7 @@ fn can(workspace: &Workspace<'_>, verb: &str, resource: &str, subresource: &str)
 
 /// Defines a kind with the scale of Argo Rollouts. Checks its role, and an explanation that reads its scale.
 pub(super) fn custom_targets(workspace: &Workspace<'_>) -> Outcome {
-    let page = workspace.page("guides/argo-rollouts.md")?;
+    let page = workspace.page("guides/other-tools.md")?;
     let values = page.block("scaleTargets:")?;
     let list = values.trim().trim_start_matches("scaleTargets: [").trim_end_matches(']').replace(", ", ",");
     define(workspace, "argoproj.io", "v1alpha1", "Rollout", "rollouts")?;
@@ -242,7 +242,7 @@ pub(super) async fn adapter(workspace: &Workspace<'_>, plane: &ControlPlane) -> 
 
 /// Runs the simulation of the page: with a utilization target, a higher request leads to fewer pods.
 pub(super) fn vpa(workspace: &Workspace<'_>) -> Outcome {
-    let page = workspace.page("guides/vpa.md")?;
+    let page = workspace.page("guides/other-tools.md")?;
     let command = "concertina simulate examples/rollout.yaml --sweep \
                    'workloads.api.containers[0].requests.cpu=250m,500m,1'";
     let output = page.run(command)?;

@@ -87,13 +87,15 @@ metrics! {
             "concertina_hpa_at_maximum",
             &["hpa_name", "namespace"],
             "1 for each HPA with metrics that require more replicas than its maximum.",
-            "1 while the metrics of an HPA require more replicas than its maximum: condition `ScalingLimited`, reason `TooManyReplicas`. Other HPAs have no series. Leader only.",
+            "1 while the metrics of an HPA require more replicas than its maximum. Other HPAs have no series. Leader \
+             only.",
         );
         not_active: HpaGauge = gauge(
             "concertina_hpa_not_active",
             &["hpa_name", "namespace"],
             "1 for each HPA that computes no replica count, except at zero replicas.",
-            "1 while the condition `ScalingActive` of an HPA is `False`, except for a target with zero replicas (`ScalingDisabled`). Other HPAs have no series. Leader only.",
+            "1 while the condition `ScalingActive` of an HPA is `False`, except at zero replicas. Other HPAs have no \
+             series. Leader only.",
         );
         stale_skips: CounterVec = counter(
             "horizontal_pod_autoscaler_controller_stale_sync_skips_total",
@@ -106,45 +108,47 @@ metrics! {
             &[],
             LATENESS_BOUNDS,
             "Delay between the due time of a sync and its start, in seconds.",
-            "Delay between the due time of a sync and its start, including the wait for a worker. Time as a standby does not count.",
+            "Delay between the due time of a sync and its start.",
         );
         metrics_age: HistogramVec = histogram(
             "concertina_metrics_age_seconds",
             &["api"],
             AGE_BOUNDS,
             "Age of the oldest sample of a response that a decision used, in seconds, by metrics API.",
-            "Age of the oldest sample of each response of a metrics API, at the time of the decision that used it. Numbers of `--metric-sources` count in `concertina_metric_age_seconds` only.",
+            "Age of the oldest sample of each response of a metrics API, at the time of the decision that used it.",
         );
         source_age: HistogramVec = histogram(
             "concertina_metric_age_seconds",
             &["source"],
             AGE_BOUNDS,
             "Age of the oldest number that a sync read from a metric source, in seconds.",
-            "Age of the oldest number that a sync read from a source of `--metric-sources`: the name of a server, an API group, `pods` or `kubelet`.",
+            "Age of the oldest number that a sync read from a source: the name of a server, an API group, `pods` or \
+             `kubelet`.",
         );
         source_errors: CounterVec = counter(
             "concertina_metric_source_errors_total",
             &["reason", "source"],
             "Reads of a metric source without a number for an HPA, or for one of its pods.",
-            "Reads of a source of `--metric-sources` without a number for an HPA, or for at least one of its pods. `source` is `unknown` for a server or an API group that the file does not name.",
+            "Reads of a source without a number for an HPA, or for at least one of its pods. `unknown` is a source \
+             that the file does not name.",
         );
         source_down: GaugeVec = gauge(
             "concertina_metric_source_down",
             &["source"],
             "1 while a metric source fails as a whole and gets only one query per second, 0 otherwise.",
-            "1 while a server or an API group of `--metric-sources` fails as a whole: it then gets only one query per second.",
+            "1 while a server or an API group of `--metric-sources` fails as a whole.",
         );
         sources_valid: GaugeVec = gauge(
             "concertina_metric_sources_valid",
             &[],
             "1 if the last read of --metric-sources was successful, 0 if the previous contents are in use.",
-            "1 if the last read of the file `--metric-sources` was successful, 0 while its previous contents are in use. Not exposed without the flag.",
+            "0 while the file `--metric-sources` is invalid and its previous contents are in use.",
         );
         sync_failures: CounterVec = counter(
             "concertina_sync_failures_total",
             &["reason"],
             "Failures of syncs, by the reason in conditions and events.",
-            "Failures of syncs, by the reason in condition and event. Each failed metric of a sync counts separately.",
+            "Failures of syncs, by the reason in condition and event. Each failed metric counts.",
         );
     }
     "The work queue" {
@@ -211,7 +215,7 @@ metrics! {
             "concertina_requests_total",
             &["code", "resource", "verb"],
             "Number of HTTP requests, by status code and by the resource and verb that a role must allow.",
-            "The same requests by the permission that they need. Names of metrics appear as `*`.",
+            "Requests sent, including retries, by the permission that they need. Names of metrics appear as `*`.",
         );
         metrics_api_down: GaugeVec = gauge(
             "concertina_metrics_api_down",
@@ -223,13 +227,14 @@ metrics! {
             "concertina_spared_metric_queries_total",
             &["api"],
             "Queries answered with their last error because their metrics API is down.",
-            "Queries answered with their last error instead of a request, because their metrics API is down.",
+            "Queries answered with their last error, because their metrics API is down.",
         );
         clock_skew: GaugeVec = gauge(
             "concertina_clock_skew_seconds",
             &[],
             "Minimum skew of the API server's clock against the clock of this process, in seconds.",
-            "Minimum skew of the API server's clock against Concertina's (positive: ahead), from the `Date` header of its last response, which has whole seconds. It never exceeds the real skew, and falls short of it by at most 1 s plus the duration of the request; 0 below 1 s.",
+            "Minimum skew of the API server's clock against Concertina's (positive: ahead). It falls short of the \
+             real skew by at most 1 s plus the duration of a request.",
         );
     }
     "Caches and watches" {
@@ -249,7 +254,8 @@ metrics! {
             "concertina_watch_age_seconds",
             &["resource"],
             "Time since the last event, bookmark or complete list of a watch, in seconds.",
-            "Time since the last event, bookmark or complete list of a watch; since its start if none has arrived yet. The server sends a bookmark about once a minute.",
+            "Time since the last event, bookmark or complete list of a watch. The server sends a bookmark about once \
+             a minute.",
         );
         events_dropped: CounterVec = counter(
             "concertina_events_dropped_total",
@@ -275,7 +281,7 @@ metrics! {
             "concertina_takeover_state",
             &["state"],
             "Reaction of this process to another controller of the same HPAs: 1 for the current state (observing, acting, holding), 0 for the others.",
-            "Reaction of the leader to another controller of the same HPAs: 1 for the current state, 0 for the others.",
+            "1 for the current state of the leader, 0 for the others.",
         );
         foreign_writes: CounterVec = counter(
             "concertina_foreign_writes_total",
@@ -287,7 +293,8 @@ metrics! {
             "concertina_policy_active",
             &["name", "namespace", "reason"],
             "1 for each HPA and each step of its scaling policy that has an effect.",
-            "1 while a step of the scaling policy of an HPA has an effect. `reason` is the reason of the condition `ScalingPolicyActive`. The series is removed when the step no longer has an effect.",
+            "1 while a step of the scaling policy of an HPA has an effect. `reason` is that of the condition \
+             `ScalingPolicyActive`.",
         );
         handover: GaugeVec = gauge(
             "concertina_hpas",
@@ -318,8 +325,8 @@ metrics! {
             "concertina_handover_unanswered_total",
             &["reason"],
             "Requests to this replica's webhook that got no usable answer in time, so the API server allowed the write, by reason.",
-            "Requests to the webhook of this replica that got no answer in time, so that the API server allows the write. \
-             `reason`: `handshake` failed, connection `closed` before the answer, answer `late`, or an `error`.",
+            "Requests to the webhook of this replica that got no answer in time. `reason`: `handshake` failed, \
+             connection `closed`, answer `late`, or an `error`.",
         );
         shadow: CounterVec = counter(
             "concertina_shadow_decisions_total",
@@ -345,7 +352,8 @@ metrics! {
             "concertina_history_restored_hpas",
             &["source"],
             "HPAs with a history that this leader restored before its first sync, by source.",
-            "HPAs with a history that the leader restored before its first sync, by source: `checkpoint` (exact), `crash` (a checkpoint that may lack the last seconds), `status` (status and events).",
+            "HPAs with a history that the leader restored: from a `checkpoint` (exact), after a `crash` (may lack the \
+             last seconds), or from `status` and events.",
         );
         checkpoint_writes: CounterVec = counter(
             "concertina_checkpoint_writes_total",
@@ -363,7 +371,7 @@ metrics! {
             "concertina_checkpoint_left_out_hpas",
             &[],
             "HPAs with a history that did not fit into the checkpoint.",
-            "HPAs with a history that did not fit into the checkpoint; a restart of all replicas loses their recommendations and rebuilds their rescales.",
+            "HPAs with a history that did not fit into the checkpoint.",
         );
     }
     "The process" {
