@@ -165,6 +165,9 @@ async fn slow_pods_of_a_tenant_leave_scrapes_for_others() {
     assert!(reading.1 < Duration::from_millis(100), "{:?}", reading.1);
 }
 
+/// The pause between two scrapes of a page with an interval of 1 s, without a sync.
+const PAUSE: Duration = Duration::from_millis(1_050);
+
 #[tokio::test(start_paused = true)]
 async fn page_that_waits_for_its_turn_is_queued_once() {
     let rig = Rig::new(PODS);
@@ -173,7 +176,7 @@ async fn page_that_waits_for_its_turn_is_queued_once() {
     }
     rig.per_pod(WAITING, &[pod("a", 1), pod("b", 2)]).await.unwrap();
     let scraper = Arc::clone(&rig.sources.current().scraper);
-    advance(Duration::from_secs(1)).await;
+    advance(PAUSE).await;
     let waiting = scraper.due();
     assert_eq!(waiting.len(), 2);
     for second in 0..10 {
@@ -185,11 +188,11 @@ async fn page_that_waits_for_its_turn_is_queued_once() {
     futures::future::join_all(scraper.due()).await;
     assert_eq!(scraper.due().len(), 0);
     // A dropped scrape no longer counts as queued.
-    advance(Duration::from_secs(1)).await;
+    advance(PAUSE).await;
     let abandoned = scraper.due();
     assert_eq!(abandoned.len(), 2);
     drop(abandoned);
-    advance(Duration::from_secs(1)).await;
+    advance(PAUSE).await;
     assert_eq!(scraper.due().len(), 2);
 }
 
@@ -203,7 +206,8 @@ async fn page_is_scraped_once_per_interval() {
     rig.per_pod(WAITING, &[pod("web", 1)]).await.unwrap();
     sleep(Duration::from_mins(1)).await;
     let requests = rig.servers.requests().len();
-    assert!((60..=62).contains(&requests), "{requests}");
+    // One minute has 57 pauses.
+    assert!((57..=59).contains(&requests), "{requests}");
     running.abort();
 }
 
