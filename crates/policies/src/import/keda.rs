@@ -135,14 +135,7 @@ fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolic
             continue;
         };
         let name = source.text(&trigger.at("name")).map_or_else(|| format!("cron-{index}"), str::to_owned);
-        let schedule = Schedule {
-            name,
-            time_zone: Some(time_zone),
-            start: Some(start),
-            end: Some(end),
-            min_replicas: Some(replicas),
-            ..Schedule::default()
-        };
+        let schedule = Schedule { name, time_zone, start, end, min_replicas: replicas };
         if !policy.add_schedule(source, trigger, schedule) {
             continue;
         }

@@ -78,24 +78,14 @@ struct Selector {
 }
 
 /// An entry of `schedules`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Schedule {
     pub(super) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) time_zone: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) start: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) end: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) from: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) min_replicas: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_replicas: Option<i64>,
+    pub(super) time_zone: String,
+    pub(super) start: String,
+    pub(super) end: String,
+    pub(super) min_replicas: i64,
 }
 
 /// An entry of `fallback`.

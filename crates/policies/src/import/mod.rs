@@ -1,16 +1,13 @@
 //! Converts objects of other autoscalers to ScalingPolicies.
 //!
-//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, ScalingSchedules of
-//! Zalando's kube-metrics-adapter with the HPAs that refer to them, and rules of prometheus-adapter with the HPAs that
-//! use their metrics. A [`Note`] names each field that loses its effect, changes its effect, or requires a step of the
-//! operator. The policies are valid: fields that [`crate::spec::read`] would report are omitted, with a note.
+//! [`import`] reads ScaledObjects of KEDA, and rules of prometheus-adapter with the HPAs that use their metrics. A
+//! [`Note`] names each field that loses its effect, changes its effect, or requires a step of the operator. The
+//! policies are valid: fields that [`crate::spec::read`] would report are omitted, with a note.
 
 mod adapter;
-mod kapacity;
 mod keda;
 mod manifest;
 mod rule;
-mod zalando;
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +56,6 @@ pub struct TooManyNotes;
 /// Returns [`TooManyNotes`] for more than [`MAX_NOTES`] notes.
 pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
     let mut result = Import::default();
-    let mut zalando = zalando::Schedules::default();
     let mut adapter = adapter::Configurations::default();
     for object in objects {
         if let Some((mut source, configuration)) = Source::with_configuration(object) {
@@ -74,26 +70,23 @@ pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
             result.add(source)?;
             continue;
         }
-        let kind = source.supported();
-        let policy = match kind {
-            Some(Supported::Keda) => keda::convert(&mut source),
-            Some(Supported::Kapacity) => kapacity::convert(&mut source),
-            Some(Supported::Zalando) => {
-                zalando.add(object, &source);
-                None
+        match (source.group, source.kind) {
+            ("keda.sh", "ScaledObject") => {
+                result.objects += 1;
+                result.policies.extend(keda::convert(&mut source));
             }
-            // HPAs are converted after all schedules and rules are known.
-            Some(Supported::Hpa) => continue,
-            None => {
-                source.refuse_relatives();
-                None
+            ("keda.sh", _) => {
+                let root = source.root.clone();
+                source.note(
+                    &root,
+                    Remark::NoCounterpart("objects of this kind create no HPA and have no policy"),
+                );
             }
-        };
-        result.objects += usize::from(kind.is_some());
-        result.policies.extend(policy);
+            _ => {}
+        }
         result.add(source)?;
     }
-    zalando.convert(objects, &mut result)?;
+    // HPAs are converted after all rules are known.
     adapter.convert(objects, &mut result)?;
     Ok(result)
 }
@@ -107,20 +100,10 @@ impl Import {
 }
 
 fn hpas(objects: &[Object]) -> impl Iterator<Item = Source<'_>> {
-    objects.iter().filter_map(Source::new).filter(|source| source.supported() == Some(Supported::Hpa))
+    let is_hpa =
+        |source: &Source<'_>| source.group == "autoscaling" && source.kind == "HorizontalPodAutoscaler";
+    objects.iter().filter_map(Source::new).filter(is_hpa)
 }
-
-/// The kinds of objects that are converted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Supported {
-    Keda,
-    Kapacity,
-    Zalando,
-    Hpa,
-}
-
-/// The API groups of other autoscalers. Unsupported kinds of these groups cause a note.
-const GROUPS: [&str; 3] = ["keda.sh", "autoscaling.kapacitystack.io", "zalando.org"];
 
 /// An object to convert, and the notes about it.
 struct Source<'a> {
@@ -181,26 +164,6 @@ impl<'a> Source<'a> {
         adapter::is_configuration(&object.value).then(|| (source, object.value.clone()))
     }
 
-    fn supported(&self) -> Option<Supported> {
-        match (self.group, self.kind) {
-            ("keda.sh", "ScaledObject") => Some(Supported::Keda),
-            ("autoscaling.kapacitystack.io", "IntelligentHorizontalPodAutoscaler") => {
-                Some(Supported::Kapacity)
-            }
-            ("zalando.org", "ScalingSchedule" | "ClusterScalingSchedule") => Some(Supported::Zalando),
-            ("autoscaling", "HorizontalPodAutoscaler") => Some(Supported::Hpa),
-            _ => None,
-        }
-    }
-
-    /// Notes an object of an unsupported kind if its group is that of another autoscaler.
-    fn refuse_relatives(&mut self) {
-        if GROUPS.contains(&self.group) {
-            let root = self.root.clone();
-            self.note(&root, Remark::NoCounterpart("objects of this kind create no HPA and have no policy"));
-        }
-    }
-
     fn note(&mut self, field: &Field<'_>, remark: Remark) {
         self.notes.push(Note {
             location: Arc::clone(&self.location),
@@ -243,15 +206,6 @@ impl<'a> Source<'a> {
             self.invalid(field, expected);
         }
         number
-    }
-
-    /// Returns a boolean, which is false for an absent field. Notes any other value as invalid.
-    fn is_true(&mut self, field: &Field<'_>) -> bool {
-        let Some(value) = field.value() else { return false };
-        value.as_bool().unwrap_or_else(|| {
-            self.invalid(field, "true or false");
-            false
-        })
     }
 
     fn invalid(&mut self, field: &Field<'_>, expected: &'static str) {

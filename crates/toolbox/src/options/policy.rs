@@ -144,11 +144,10 @@ pub(crate) fn commands() -> [Command; 2] {
     let import = Command::new("import")
         .about("Converts objects of other autoscalers to ScalingPolicies")
         .long_about(
-            "Converts ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, the\n\
-             ScalingSchedules of kube-metrics-adapter with the HPAs that refer to them, and the configuration\n\
-             of prometheus-adapter, as a file or in its ConfigMap, with the HPAs that use its metrics. Prints\n\
-             ScalingPolicies to standard output, and to standard error what happens to each other field. Other\n\
-             objects are ignored. No cluster is read or written.",
+            "Converts ScaledObjects of KEDA, and the configuration of prometheus-adapter, as a file or in its\n\
+             ConfigMap, with the HPAs that use its metrics. Prints ScalingPolicies to standard output, and to\n\
+             standard error what happens to each other field. Other objects are ignored. No cluster is read or\n\
+             written.",
         )
         .after_help(
             "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported, 1 if a\n\

@@ -25,7 +25,7 @@ pub(super) fn run(
 ) -> Result<Verdict, PolicyError> {
     let import = import(read)?;
     if import.objects == 0 && import.notes.is_empty() {
-        let what = "ScaledObject, IntelligentHorizontalPodAutoscaler, ScalingSchedule or configuration of prometheus-adapter";
+        let what = "ScaledObject or configuration of prometheus-adapter";
         return Err(PolicyError::Nothing { files: super::names(files), what });
     }
     let lost = print_notes(&import, notes)?;

@@ -190,25 +190,21 @@ async fn field_that_is_not_imported_has_its_own_exit_code() {
 #[tokio::test(start_paused = true)]
 async fn files_are_combined_and_control_characters_are_escaped() {
     let folder = Folder::new("import-files");
-    let schedule = folder.file(
-        "schedule.json",
-        r#"{"apiVersion": "zalando.org/v1", "kind": "ClusterScalingSchedule", "metadata": {"name": "sale\u001b[2J\nkind: Secret"}, "spec": {
-            "schedules": [{"type": "OneTime", "date": "2027-01-01T00:00:00Z", "durationMinutes": 60, "value": 100}]}}"#,
+    let rules = folder.file(
+        "rules.json",
+        r#"{"rules": [{"seriesQuery": "requests", "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+            "resources": {"template": "<<.Resource>>"}}]}"#,
     );
     let hpas = folder.file(
         "hpas.json",
         r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"maxReplicas": 20, "metrics": [{"type": "Object", "object": {
-                "describedObject": {"apiVersion": "zalando.org/v1", "kind": "ClusterScalingSchedule", "name": "sale\u001b[2J\nkind: Secret"},
-                "target": {"type": "AverageValue", "averageValue": "10"}}}]}}]}"#,
+            "metadata": {"name": "web\u001b[2J\nkind: Secret", "namespace": "shop"}, "spec": {"maxReplicas": 20, "metrics": [
+                {"type": "Pods", "pods": {"metric": {"name": "requests"}}}]}}]}"#,
     );
-    let ran = run(&folder, &["import", "-f", &schedule, "-f", &hpas], None).await;
-    assert!(
-        ran.out.starts_with("---\n# HorizontalPodAutoscaler shop/web, hpas.json: document 1, items[0]\n"),
-        "{}",
-        ran.out
-    );
-    assert!(ran.out.contains("minReplicas: 10\n"), "{}", ran.out);
+    let ran = run(&folder, &["import", "-f", &rules, "-f", &hpas], None).await;
+    assert!(ran.out.starts_with("---\n# HorizontalPodAutoscaler shop/web"), "{}", ran.out);
+    assert!(ran.out.contains(", hpas.json: document 1, items[0]\n"), "{}", ran.out);
+    assert!(ran.out.contains("sum(requests{"), "{}", ran.out);
     assert!(!ran.out.contains('\u{1b}') && !ran.notes.contains('\u{1b}'), "{}{}", ran.out, ran.notes);
     assert!(!ran.out.lines().any(|line| line.starts_with("kind: Secret")), "{}", ran.out);
 }
@@ -286,7 +282,7 @@ async fn unusable_input_is_an_error() {
     };
     assert_eq!(
         error("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}").await,
-        "a.yaml has no ScaledObject, IntelligentHorizontalPodAutoscaler, ScalingSchedule or configuration of prometheus-adapter"
+        "a.yaml has no ScaledObject or configuration of prometheus-adapter"
     );
     assert!(error("a: 1\n---\nb: [").await.starts_with("a.yaml: document 2: "));
 }
