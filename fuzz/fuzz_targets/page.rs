@@ -1,5 +1,5 @@
-//! Pages of metrics, as Prometheus' text format, as OpenMetrics and as the page of a kubelet. The result is equal for
-//! every cut of the bytes. A series that is printed with quoted names parses to an equal series.
+//! Pages of metrics, as Prometheus' text format and as the page of a kubelet. The result is equal for every cut of the
+//! bytes. A series that is printed with quoted names parses to an equal series.
 //!
 //! The input is that of `cuts::parts`.
 
@@ -9,7 +9,7 @@ mod cuts;
 mod plant;
 
 use exposition::kubelet::{KubeletPage, PodKey, Storage};
-use exposition::{Format, Limits, Page, PageError, Series};
+use exposition::{Limits, Page, PageError, Series};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { bytes: 4 << 10, line: 1 << 10, labels: 8, series: 10 };
@@ -23,25 +23,22 @@ type Read = (Vec<u8>, Vec<(Vec<u8>, String)>, f64);
 fuzz_target!(|input: &[u8]| {
     let (lengths, bytes) = cuts::parts(input);
     let pieces = cuts::cut(bytes, lengths);
-    for format in [Format::Prometheus, Format::OpenMetrics] {
-        let whole = read(format, LIMITS, &[bytes]);
-        let mut cut = read(format, LIMITS, &pieces);
-        if plant::planted("page") && pieces.len() > 2 {
-            cut = cut.map(|mut all| {
-                all.retain(|(_, labels, _)| labels.len() < 2);
-                all
-            });
-        }
-        // A page above the limit may also have an earlier error, so only smaller pages are compared.
-        if bytes.len() <= LIMITS.bytes {
-            // Errors are not compared: if a line has several errors, the cut determines which error is reported.
-            assert_eq!(format!("{:?}", whole.as_ref().ok()), format!("{:?}", cut.ok()));
-        }
-        for one in whole.iter().flatten() {
-            let again =
-                read(Format::Prometheus, PRINTED, &[&print(one)]).expect("a printed series must be valid");
-            assert_eq!(format!("{again:?}"), format!("{:?}", [one]));
-        }
+    let whole = read(LIMITS, &[bytes]);
+    let mut cut = read(LIMITS, &pieces);
+    if plant::planted("page") && pieces.len() > 2 {
+        cut = cut.map(|mut all| {
+            all.retain(|(_, labels, _)| labels.len() < 2);
+            all
+        });
+    }
+    // A page above the limit may also have an earlier error, so only smaller pages are compared.
+    if bytes.len() <= LIMITS.bytes {
+        // Errors are not compared: if a line has several errors, the cut determines which error is reported.
+        assert_eq!(format!("{:?}", whole.as_ref().ok()), format!("{:?}", cut.ok()));
+    }
+    for one in whole.iter().flatten() {
+        let again = read(PRINTED, &[&print(one)]).expect("a printed series must be valid");
+        assert_eq!(format!("{again:?}"), format!("{:?}", [one]));
     }
     let mut page = KubeletPage::new(LIMITS, 1_700_000_000_000);
     if let Ok(batch) = page.push(bytes).and_then(|()| page.finish()) {
@@ -55,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn read(format: Format, limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, PageError> {
+fn read(limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, PageError> {
     let mut all = Vec::new();
     let mut each = |series: Series<'_>| {
         let labels: Vec<_> =
@@ -64,7 +61,7 @@ fn read(format: Format, limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, P
         all.push((series.name().into_owned(), labels, series.value));
         Ok(())
     };
-    let mut page = Page::new(format, limits);
+    let mut page = Page::new(limits);
     for piece in pieces {
         page.push(piece, &mut each)?;
     }

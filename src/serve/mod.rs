@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `/healthz`, `/livez` | `ok` while the process works | none |
 //! | `/readyz` | `ok` once caches are synced, the API server responds and essential permissions are granted | none |
-//! | `/metrics` | metrics in Prometheus' text format or OpenMetrics | get on this path |
+//! | `/metrics` | metrics in Prometheus' text format                | get on this path |
 //! | `/version`, `/statusz`, `/flagz` | version, state and flags of the program | get on this path |
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | list or get on these HPAs |
 //! | `/parity` | the comparison of a dry run | list on all HPAs |

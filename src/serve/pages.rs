@@ -5,9 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
@@ -16,7 +14,7 @@ use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::permission::{Action, ResourceAction};
 use controller::page::{HANDOVER, HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
 use controller::record::{Answer, Decisions, DecisionsRequest};
-use controller::telemetry::metrics::Metrics;
+use controller::telemetry::metrics::{self, Metrics};
 
 /// The contents of the served pages. Clones share one state.
 #[derive(Clone)]
@@ -182,12 +180,6 @@ pub(super) fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action
     })
 }
 
-/// Returns the values of all Accept headers as one list.
-fn accept<B>(request: &Request<B>) -> String {
-    let all = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    all.collect::<Vec<_>>().join(",")
-}
-
 /// Creates the response for an authorized client.
 pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
     let (method, uri) = (request.method(), request.uri());
@@ -216,10 +208,7 @@ pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Re
         component.map_or_else(not_found, |component| page(component))
     };
     match page {
-        Page::Metrics => {
-            let (content_type, text) = endpoints.metrics.answer(&accept(request));
-            typed(StatusCode::OK, content_type, text)
-        }
+        Page::Metrics => typed(StatusCode::OK, metrics::CONTENT_TYPE, endpoints.metrics.render()),
         Page::Health { scope, group, check: "" } => {
             all_checks(group, &endpoints.health.states(scope), uri.query())
         }

@@ -3,7 +3,7 @@
 // Usage: exposition pages|queries. Both read texts from stdin. Each text is a byte for its kind, its length in
 // four bytes, big-endian, and its bytes. Each has a line of JSON in the output, null for a refused text.
 //
-// pages: kind p is the text format 0.0.4, o OpenMetrics. The output is the series of the page.
+// pages: in the text format 0.0.4. The output is the series of the page.
 //
 // queries: the output is the matchers of each selector of a PromQL query.
 package main
@@ -45,12 +45,8 @@ func timestamp(value *int64) *string {
 	return &text
 }
 
-func parse(kind byte, page []byte) ([]series, bool) {
-	contentType := "text/plain"
-	if kind == 'o' {
-		contentType = "application/openmetrics-text"
-	}
-	parser, err := textparse.New(page, contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
+func parse(page []byte) ([]series, bool) {
+	parser, err := textparse.New(page, "text/plain", labels.NewSymbolTable(), textparse.ParserOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -137,8 +133,8 @@ func run(arguments []string) error {
 	}
 	switch arguments[0] {
 	case "pages":
-		if err := each(func(kind byte, page []byte) {
-			if all, accepted := parse(kind, page); accepted {
+		if err := each(func(_ byte, page []byte) {
+			if all, accepted := parse(page); accepted {
 				encode(all)
 			} else {
 				encode(nil)

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::format::{Format, SyntaxError, canonical_label, parse_float, truncate_to_i64};
+use crate::format::{SyntaxError, canonical_label, parse_float};
 use crate::lexer::{Incomplete, Lexer, Token};
 
 /// The type that the page declared last. Only the types that affect the form of label values are distinguished.
@@ -139,26 +139,20 @@ fn unescape(bytes: &[u8]) -> Cow<'_, [u8]> {
 /// Reads the entry at the start of the lexer's bytes.
 pub(crate) fn read(
     lexer: &mut Lexer<'_>,
-    format: Format,
     metric_type: &mut MetricType,
     labels: &mut Spans,
     max_labels: usize,
 ) -> Result<Entry, Failure> {
     labels.clear();
-    let mut parser = Parser { lexer, format, labels, max_labels };
+    let mut parser = Parser { lexer, labels, max_labels };
     match parser.lexer.token()? {
-        Token::End if format == Format::Prometheus => Ok(Entry::End),
-        Token::End => Err(SyntaxError::MissingEof.into()),
-        Token::EofWord => match parser.lexer.token()? {
-            Token::End => Ok(Entry::End),
-            _ => Err(SyntaxError::AfterEof.into()),
-        },
-        Token::LineBreak if format == Format::Prometheus => Ok(Entry::Other),
-        Token::Comment if format == Format::Prometheus => match parser.lexer.token()? {
+        Token::End => Ok(Entry::End),
+        Token::LineBreak => Ok(Entry::Other),
+        Token::Comment => match parser.lexer.token()? {
             Token::LineBreak => Ok(Entry::Other),
             _ => Err(SyntaxError::LineEnd.into()),
         },
-        token @ (Token::Help | Token::Type | Token::Unit) => parser.metadata(token, metric_type),
+        token @ (Token::Help | Token::Type) => parser.metadata(token, metric_type),
         Token::BraceOpen => {
             let name = parser.labels(None)?.ok_or(SyntaxError::MetricName)?;
             let series = Span { start: 0, end: parser.lexer.position() };
@@ -183,7 +177,6 @@ pub(crate) fn read(
 
 struct Parser<'l, 'a, 's> {
     lexer: &'l mut Lexer<'a>,
-    format: Format,
     labels: &'s mut Spans,
     max_labels: usize,
 }
@@ -193,47 +186,26 @@ impl Parser<'_, '_, '_> {
         if self.lexer.token()? != Token::Name {
             return Err(SyntaxError::MetadataName.into());
         }
-        let name = self.lexer.text();
-        let quoted = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\""));
-        let name = quoted.unwrap_or(name);
         if self.lexer.token()? != Token::Text {
             return Err(SyntaxError::MetadataText.into());
         }
         let text = self.lexer.text();
-        // The token includes the blank before the text, and in OpenMetrics the line break.
+        // The token includes the blank before the text.
         let text = text.get(1..).unwrap_or_default();
-        let text = match self.format {
-            Format::Prometheus => text,
-            Format::OpenMetrics => text.strip_suffix(b"\n").unwrap_or(text),
-        };
-        match kind {
-            Token::Type => *metric_type = self.metric_type(text)?,
-            Token::Help if std::str::from_utf8(text).is_err() => return Err(SyntaxError::Utf8.into()),
-            Token::Unit if !text.is_empty() => {
-                let rest = name.strip_suffix(text).ok_or(SyntaxError::Unit)?;
-                if !rest.ends_with(b"_") {
-                    return Err(SyntaxError::Unit.into());
-                }
-            }
-            _ => {}
+        if kind == Token::Type {
+            *metric_type = match text {
+                b"histogram" => MetricType::Histogram,
+                b"summary" => MetricType::Summary,
+                b"counter" | b"gauge" | b"untyped" => MetricType::Other,
+                _ => return Err(SyntaxError::Type.into()),
+            };
+        } else if std::str::from_utf8(text).is_err() {
+            return Err(SyntaxError::Utf8.into());
         }
-        if self.format == Format::Prometheus && self.lexer.token()? != Token::LineBreak {
+        if self.lexer.token()? != Token::LineBreak {
             return Err(SyntaxError::LineEnd.into());
         }
         Ok(Entry::Other)
-    }
-
-    fn metric_type(&self, text: &[u8]) -> Result<MetricType, SyntaxError> {
-        Ok(match (text, self.format) {
-            (b"histogram", _) => MetricType::Histogram,
-            (b"summary", _) => MetricType::Summary,
-            (b"counter" | b"gauge", _)
-            | (b"untyped", Format::Prometheus)
-            | (b"gaugehistogram" | b"info" | b"stateset" | b"unknown", Format::OpenMetrics) => {
-                MetricType::Other
-            }
-            _ => return Err(SyntaxError::Type),
-        })
     }
 
     /// Reads labels up to the closing brace. Returns the name of the metric, which may be given between the braces.
@@ -281,68 +253,27 @@ impl Parser<'_, '_, '_> {
         self.labels.push((name, Span::inner(start, end)));
         match self.lexer.token()? {
             Token::Comma => Ok(self.lexer.token()?),
-            token if token == Token::BraceClose || self.format == Format::Prometheus => Ok(token),
-            _ => Err(SyntaxError::Comma.into()),
+            // As in Prometheus, the comma is optional.
+            token => Ok(token),
         }
     }
 
-    fn number(&mut self, token: Token) -> Result<f64, Failure> {
+    /// Reads the value and the timestamp of a series.
+    fn value(&mut self, name: Span, series: Span, token: Token) -> Result<Entry, Failure> {
         if token != Token::Value {
             return Err(SyntaxError::Value.into());
         }
-        let text = self.lexer.text();
-        let text = match self.format {
-            Format::Prometheus => text,
-            Format::OpenMetrics => text.get(1..).unwrap_or_default(),
-        };
-        Ok(parse_float(text).ok_or(SyntaxError::Value)?)
-    }
-
-    /// Reads the value, the timestamp and the exemplar of a series.
-    fn value(&mut self, name: Span, series: Span, token: Token) -> Result<Entry, Failure> {
-        let (value, timestamp, next) = self.value_and_timestamp(token)?;
-        match next {
-            Token::LineBreak => {}
-            Token::Comment => self.exemplar()?,
-            Token::End => return Err(SyntaxError::MissingEof.into()),
-            _ => return Err(SyntaxError::LineEnd.into()),
+        let value = parse_float(self.lexer.text()).ok_or(SyntaxError::Value)?;
+        let mut next = self.lexer.token()?;
+        let mut timestamp = None;
+        if next == Token::Timestamp {
+            let text = std::str::from_utf8(self.lexer.text()).ok();
+            timestamp = Some(text.and_then(|text| text.parse().ok()).ok_or(SyntaxError::Timestamp)?);
+            next = self.lexer.token()?;
+        }
+        if next != Token::LineBreak {
+            return Err(SyntaxError::LineEnd.into());
         }
         Ok(Entry::Series { name, series, value, timestamp })
-    }
-
-    /// Reads a value and an optional timestamp. Also returns the next token.
-    fn value_and_timestamp(&mut self, token: Token) -> Result<(f64, Option<i64>, Token), Failure> {
-        let value = self.number(token)?;
-        match self.lexer.token()? {
-            Token::Timestamp => Ok((value, Some(self.timestamp()?), self.lexer.token()?)),
-            next => Ok((value, None, next)),
-        }
-    }
-
-    fn timestamp(&mut self) -> Result<i64, Failure> {
-        let text = self.lexer.text();
-        let milliseconds = match self.format {
-            Format::Prometheus => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-            Format::OpenMetrics => parse_float(text.get(1..).unwrap_or_default())
-                .filter(|seconds| seconds.is_finite())
-                .map(|seconds| truncate_to_i64(seconds * 1_000.0)),
-        };
-        Ok(milliseconds.ok_or(SyntaxError::Timestamp)?)
-    }
-
-    /// Checks an exemplar. Its labels, value and timestamp are not kept.
-    fn exemplar(&mut self) -> Result<(), Failure> {
-        let kept = self.labels.len();
-        // With a preset name, a name among the labels of the exemplar is an error.
-        let none = Span { start: 0, end: 0 };
-        self.max_labels = self.max_labels.saturating_add(kept);
-        self.labels(Some(none))?;
-        self.labels.truncate(kept);
-        let token = self.lexer.token()?;
-        match self.value_and_timestamp(token)?.2 {
-            Token::LineBreak => Ok(()),
-            Token::End => Err(SyntaxError::MissingEof.into()),
-            _ => Err(SyntaxError::LineEnd.into()),
-        }
     }
 }

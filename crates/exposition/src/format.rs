@@ -1,29 +1,9 @@
-//! The text formats: their content types, their numbers as Go reads and prints them, and the errors of pages.
+//! The text format 0.0.4 of Prometheus: its content type, its numbers as Go reads and prints them, and the errors of
+//! pages.
 
-/// The text format of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Prometheus' text format, version 0.0.4.
-    Prometheus,
-    /// OpenMetrics, version 1.0.
-    OpenMetrics,
-}
-
-impl Format {
-    /// Returns the format of a page with the given `Content-Type`. `None` for any other type, for version 2 of
-    /// OpenMetrics, and for an empty value.
-    pub fn from_content_type(value: &str) -> Option<Self> {
-        let mut parts = value.split(';').map(str::trim);
-        let media_type = parts.next()?;
-        if media_type.eq_ignore_ascii_case("text/plain") {
-            return Some(Self::Prometheus);
-        }
-        let version = parts.filter_map(|part| part.split_once('=')).find_map(|(name, value)| {
-            name.trim().eq_ignore_ascii_case("version").then(|| value.trim().trim_matches('"'))
-        });
-        (media_type.eq_ignore_ascii_case("application/openmetrics-text") && version != Some("2.0.0"))
-            .then_some(Self::OpenMetrics)
-    }
+/// Whether a `Content-Type` is that of the text format.
+pub fn is_text_format(content_type: &str) -> bool {
+    content_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/plain"))
 }
 
 /// Parses a number as Prometheus does, which is like Go's `strconv.ParseFloat` without hexadecimal floats and
@@ -67,14 +47,6 @@ fn shortest(value: f64) -> String {
         Ok(-4..=5) | Err(_) => format!("{value}"),
         Ok(exponent) => format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
-)]
-pub(crate) fn truncate_to_i64(value: f64) -> i64 {
-    value as i64
 }
 
 /// The reason why a whole page or the samples of one selector are refused.
@@ -123,18 +95,15 @@ pub enum SyntaxError {
     /// The line starts with none of the known tokens.
     #[error("expected a metric name or a comment")]
     Start,
-    /// `HELP`, `TYPE` or `UNIT` is not followed by a name.
-    #[error("expected a metric name after HELP, TYPE or UNIT")]
+    /// `HELP` or `TYPE` is not followed by a name.
+    #[error("expected a metric name after HELP or TYPE")]
     MetadataName,
-    /// The text of `HELP`, `TYPE` or `UNIT` is missing.
+    /// The text of `HELP` or `TYPE` is missing.
     #[error("expected a text after the metric name")]
     MetadataText,
     /// The format does not define the type.
     #[error("unknown metric type")]
     Type,
-    /// The unit is not the last part of the name.
-    #[error("the unit is not the last part of the metric name")]
-    Unit,
     /// A text or a label value is not UTF-8.
     #[error("text that is not UTF-8")]
     Utf8,
@@ -147,9 +116,6 @@ pub enum SyntaxError {
     /// A label value is missing or invalid.
     #[error("expected a quoted label value")]
     LabelValue,
-    /// A label value is not followed by a comma or a closing brace.
-    #[error("expected a comma or a closing brace after a label value")]
-    Comma,
     /// A series has two metric names, or no metric name.
     #[error("expected exactly one metric name")]
     MetricName,
@@ -162,12 +128,6 @@ pub enum SyntaxError {
     /// The line continues where its end is expected.
     #[error("expected the end of the line")]
     LineEnd,
-    /// An OpenMetrics page does not end with `# EOF`.
-    #[error("the page does not end with # EOF, so it is incomplete")]
-    MissingEof,
-    /// An OpenMetrics page continues after `# EOF`.
-    #[error("data after # EOF")]
-    AfterEof,
 }
 
 #[cfg(test)]
@@ -175,21 +135,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_type_selects_the_format() {
-        use Format::{OpenMetrics, Prometheus};
+    fn content_type_is_that_of_text() {
         for (value, expected) in [
-            ("text/plain; version=0.0.4; charset=utf-8", Some(Prometheus)),
-            ("Text/Plain", Some(Prometheus)),
-            ("application/openmetrics-text; version=1.0.0; charset=utf-8", Some(OpenMetrics)),
-            ("application/openmetrics-text;version=\"0.0.1\"", Some(OpenMetrics)),
-            ("application/openmetrics-text", Some(OpenMetrics)),
-            ("application/openmetrics-text; version=2.0.0", None),
-            ("application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily", None),
-            ("text/html; charset=utf-8", None),
-            ("application/json", None),
-            ("", None),
+            ("text/plain; version=0.0.4; charset=utf-8", true),
+            ("Text/Plain", true),
+            ("application/openmetrics-text; version=1.0.0; charset=utf-8", false),
+            ("application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily", false),
+            ("text/html; charset=utf-8", false),
+            ("", false),
         ] {
-            assert_eq!(Format::from_content_type(value), expected, "{value}");
+            assert_eq!(is_text_format(value), expected, "{value}");
         }
     }
 

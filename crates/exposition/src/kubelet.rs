@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::entry::Series;
-use crate::format::{Format, PageError, truncate_to_i64};
-use crate::page::{Limits, Page, Receiver};
+use crate::format::PageError;
+use crate::page::{Limits, Page};
 
 /// Minimum age of a container whose usage is averaged since its start, in nanoseconds. An average over a shorter time
 /// is inaccurate.
@@ -91,17 +91,23 @@ impl KubeletPage {
     /// time of series without a timestamp.
     pub fn new(limits: Limits, scraped: i64) -> Self {
         let reader = Reader { scraped, batch: Batch::default(), missing_label: None };
-        Self { page: Page::new(Format::Prometheus, limits), reader }
+        Self { page: Page::new(limits), reader }
     }
 
     /// Adds a piece of the page.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), KubeletError> {
-        Ok(self.page.push_to(piece, &mut self.reader)?)
+        Ok(self.page.push(piece, |series| {
+            self.reader.add(&series);
+            Ok(())
+        })?)
     }
 
     /// Finishes the page. Omits pods that have a container without CPU time or memory.
     pub fn finish(mut self) -> Result<Batch, KubeletError> {
-        self.page.finish_to(&mut self.reader)?;
+        self.page.finish(|series| {
+            self.reader.add(&series);
+            Ok(())
+        })?;
         if let Some(line) = self.reader.missing_label {
             return Err(KubeletError::MissingLabel(line));
         }
@@ -113,12 +119,8 @@ impl KubeletPage {
     }
 }
 
-impl Receiver for Reader {
-    fn wants(&self, name: &[u8]) -> bool {
-        matches!(name, CPU | MEMORY | START)
-    }
-
-    fn add(&mut self, series: Series<'_>) -> Result<(), PageError> {
+impl Reader {
+    fn add(&mut self, series: &Series<'_>) {
         let text = series.as_written();
         let name_length = text.iter().position(|byte| *byte == b'{').unwrap_or(text.len());
         let (name, labels) = text.split_at_checked(name_length).unwrap_or((text, &[]));
@@ -134,18 +136,17 @@ impl Receiver for Reader {
             START => |point, _, value| {
                 point.start = Some(truncate_to_i64(value * NANOSECONDS));
             },
-            _ => return Ok(()),
+            _ => return,
         };
         let (Some(container), Some(pod), Some(namespace)) =
             (label(labels, b"container=\""), label(labels, b"pod=\""), label(labels, b"namespace=\""))
         else {
             self.missing_label.get_or_insert(series.line);
-            return Ok(());
+            return;
         };
         let time = series.timestamp.unwrap_or(self.scraped).saturating_mul(NANOSECONDS_PER_MILLISECOND);
         let containers = self.batch.pods.entry(PodKey { namespace, name: pod }).or_default();
         set(containers.entry(container).or_default(), time, series.value);
-        Ok(())
     }
 }
 
@@ -310,4 +311,12 @@ fn usage(last: &Point, previous: &Point) -> Option<(Usage, i64, i64)> {
 )]
 fn truncate_to_u64(value: f64) -> u64 {
     value as u64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
+)]
+fn truncate_to_i64(value: f64) -> i64 {
+    value as i64
 }

@@ -1,13 +1,11 @@
-//! The tokens of both formats.
+//! The tokens of the text format.
 //!
 //! A lexer works on the bytes from the start of an entry. If the bytes end within a token and more bytes can follow,
 //! the lexer stops with [`Incomplete`]. The entry is read again when more bytes have arrived.
 //!
 //! The tokens are those of Prometheus' `model/textparse`, v0.316.0, the parser of its scrapes. The parser deviates from
-//! the specifications of the formats. NUL bytes are allowed in comments, texts and label values. Elsewhere, a NUL byte
-//! ends the page or is invalid. Label values in the format of Prometheus may contain line breaks.
-
-use crate::format::Format;
+//! the specification of the format. NUL bytes are allowed in comments, texts and label values. Elsewhere, a NUL byte
+//! ends the page or is invalid. Label values may contain line breaks.
 
 /// The error for bytes that end within an entry.
 #[derive(Debug)]
@@ -24,9 +22,6 @@ enum State {
     LabelValue,
     Value,
     Timestamp,
-    Exemplar,
-    ExemplarValue,
-    ExemplarTimestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +32,7 @@ pub(crate) enum Token {
     Blank,
     Help,
     Type,
-    Unit,
-    EofWord,
     Text,
-    /// A comment, or the start of an exemplar.
     Comment,
     Name,
     LabelName,
@@ -59,7 +51,6 @@ pub(crate) struct Lexer<'a> {
     bytes: &'a [u8],
     /// Whether the page ends with these bytes.
     complete: bool,
-    format: Format,
     state: State,
     start: usize,
     at: usize,
@@ -68,8 +59,8 @@ pub(crate) struct Lexer<'a> {
 type Lexed<T = Token> = Result<T, Incomplete>;
 
 impl<'a> Lexer<'a> {
-    pub(crate) const fn new(bytes: &'a [u8], complete: bool, format: Format) -> Self {
-        Self { bytes, complete, format, state: State::Start, start: 0, at: 0 }
+    pub(crate) const fn new(bytes: &'a [u8], complete: bool) -> Self {
+        Self { bytes, complete, state: State::Start, start: 0, at: 0 }
     }
 
     /// Returns the position after the last token.
@@ -92,17 +83,14 @@ impl<'a> Lexer<'a> {
         self.slice(self.start, self.at)
     }
 
-    /// Reads the next token. Skips blanks in the format of Prometheus.
+    /// Reads the next token, without blanks.
     pub(crate) fn token(&mut self) -> Lexed {
         loop {
             self.start = self.at;
             if self.at >= self.bytes.len() {
                 return if self.complete { Ok(Token::End) } else { Err(Incomplete) };
             }
-            let token = match self.format {
-                Format::Prometheus => self.prometheus()?,
-                Format::OpenMetrics => self.openmetrics()?,
-            };
+            let token = self.next()?;
             if token != Token::Blank {
                 return Ok(token);
             }
@@ -163,8 +151,8 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// Reads a text in quotes. The current byte is the first quote.
-    fn quoted(&mut self, token: Token, state: State, line_breaks: bool) -> Lexed {
+    /// Reads a text in quotes, which may contain line breaks. The current byte is the first quote.
+    fn quoted(&mut self, token: Token, state: State) -> Lexed {
         let mut byte = self.advance()?;
         loop {
             match byte {
@@ -175,7 +163,6 @@ impl<'a> Lexer<'a> {
                     }
                 }
                 0 => return Ok(Token::Invalid),
-                b'\n' if !line_breaks => return Ok(Token::Invalid),
                 _ => {}
             }
             byte = self.advance()?;
@@ -202,7 +189,7 @@ impl<'a> Lexer<'a> {
         Ok(Token::Blank)
     }
 
-    fn prometheus(&mut self) -> Lexed {
+    fn next(&mut self) -> Lexed {
         let byte = self.current()?;
         if is_blank(byte) && self.state != State::MetadataText {
             return self.blank();
@@ -216,17 +203,17 @@ impl<'a> Lexer<'a> {
                 }
                 self.advance_while(is_blank)?;
                 self.state = State::Comment;
-                self.prometheus_comment()
+                self.metadata_or_comment()
             }
             (State::Start, byte) if is_name_start(byte) => self.name(Token::Name, State::Value, true),
             (State::Start | State::Value, b'{') => self.take(Token::BraceOpen, State::Labels),
-            (State::MetadataName, b'"') => self.quoted(Token::Name, State::MetadataText, true),
+            (State::MetadataName, b'"') => self.quoted(Token::Name, State::MetadataText),
             (State::MetadataName, byte) if is_name_start(byte) => {
                 self.name(Token::Name, State::MetadataText, true)
             }
-            (State::MetadataText, _) => self.prometheus_text(),
-            (State::Labels, _) => self.labels(State::Labels, State::LabelValue, State::Value, true),
-            (State::LabelValue, b'"') => self.quoted(Token::LabelValue, State::Labels, true),
+            (State::MetadataText, _) => self.metadata_text(),
+            (State::Labels, _) => self.labels(),
+            (State::LabelValue, b'"') => self.quoted(Token::LabelValue, State::Labels),
             (State::Value, byte) if !matches!(byte, 0 | b'\n') => {
                 self.advance_while(|byte| !is_blank(byte) && !matches!(byte, 0 | b'\n' | b'{'))?;
                 self.state = State::Timestamp;
@@ -241,7 +228,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Reads the start of metadata, or a comment, after `#` and blanks.
-    fn prometheus_comment(&mut self) -> Lexed {
+    fn metadata_or_comment(&mut self) -> Lexed {
         let (word, token): (&[u8], _) = match self.current()? {
             b'H' => (b"HELP", Token::Help),
             b'T' => (b"TYPE", Token::Type),
@@ -256,7 +243,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Reads the text of metadata, up to the end of the line. Skips a text of only blanks.
-    fn prometheus_text(&mut self) -> Lexed {
+    fn metadata_text(&mut self) -> Lexed {
         let mut byte = self.current()?;
         let blanks = is_blank(byte);
         while is_blank(byte) {
@@ -272,107 +259,16 @@ impl<'a> Lexer<'a> {
         Ok(Token::Text)
     }
 
-    /// Reads a token between the braces of a series or of an exemplar.
-    fn labels(&mut self, same: State, value: State, end: State, line_breaks: bool) -> Lexed {
+    /// Reads a token between the braces of a series.
+    fn labels(&mut self) -> Lexed {
         match self.current()? {
-            b'"' => self.quoted(Token::Quoted, same, line_breaks),
-            b',' => self.take(Token::Comma, same),
-            b'=' => self.take(Token::Equal, value),
-            b'}' => self.take(Token::BraceClose, end),
-            byte if is_name_start(byte) && byte != b':' => self.name(Token::LabelName, same, false),
+            b'"' => self.quoted(Token::Quoted, State::Labels),
+            b',' => self.take(Token::Comma, State::Labels),
+            b'=' => self.take(Token::Equal, State::LabelValue),
+            b'}' => self.take(Token::BraceClose, State::Value),
+            byte if is_name_start(byte) && byte != b':' => self.name(Token::LabelName, State::Labels, false),
             _ => Ok(Token::Invalid),
         }
-    }
-
-    /// Reads a space and a text without spaces. The current byte is the space.
-    fn spaced(&mut self, token: Token, state: State) -> Lexed {
-        let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
-        if !part(self.advance()?) {
-            return Ok(Token::Invalid);
-        }
-        self.advance_while(part)?;
-        self.state = state;
-        Ok(token)
-    }
-
-    fn openmetrics(&mut self) -> Lexed {
-        match (self.state, self.current()?) {
-            (State::Start, b'#') => {
-                if self.advance()? != b' ' {
-                    return Ok(Token::Invalid);
-                }
-                self.advance()?;
-                self.state = State::Comment;
-                self.openmetrics_comment()
-            }
-            (State::Start, byte) if is_name_start(byte) => self.name(Token::Name, State::Value, true),
-            (State::Start | State::Value, b'{') => self.take(Token::BraceOpen, State::Labels),
-            (State::MetadataName, b'"') => self.quoted(Token::Name, State::MetadataText, true),
-            (State::MetadataName, byte) if is_name_start(byte) => {
-                self.name(Token::Name, State::MetadataText, true)
-            }
-            (State::MetadataText, b' ') => {
-                if self.advance_while(|byte| !matches!(byte, 0 | b'\n'))? == 0 {
-                    return Ok(Token::Invalid);
-                }
-                self.take(Token::Text, State::Start)
-            }
-            (State::Labels, _) => self.labels(State::Labels, State::LabelValue, State::Value, true),
-            (State::LabelValue, b'"') => self.quoted(Token::LabelValue, State::Labels, false),
-            (State::Value, b' ') => self.spaced(Token::Value, State::Timestamp),
-            (State::Timestamp | State::ExemplarTimestamp, b'\n') => self.take(Token::LineBreak, State::Start),
-            (State::Timestamp, b' ') => self.timestamp_or_exemplar(),
-            (State::Exemplar, _) => {
-                self.labels(State::Exemplar, State::ExemplarValue, State::ExemplarValue, false)
-            }
-            (State::ExemplarValue, b'"') => self.quoted(Token::LabelValue, State::Exemplar, false),
-            (State::ExemplarValue, b' ') => self.spaced(Token::Value, State::ExemplarTimestamp),
-            (State::ExemplarTimestamp, b' ') => self.spaced(Token::Timestamp, State::ExemplarTimestamp),
-            _ => Ok(Token::Invalid),
-        }
-    }
-
-    fn openmetrics_comment(&mut self) -> Lexed {
-        let (word, token): (&[u8], _) = match self.current()? {
-            b'E' => (b"EOF", Token::EofWord),
-            b'H' => (b"HELP ", Token::Help),
-            b'T' => (b"TYPE ", Token::Type),
-            b'U' => (b"UNIT ", Token::Unit),
-            _ => return Ok(Token::Invalid),
-        };
-        if !self.word(word)? {
-            return Ok(Token::Invalid);
-        }
-        if token == Token::EofWord {
-            if self.current()? == b'\n' {
-                self.advance()?;
-            }
-            self.state = State::Start;
-        } else {
-            self.state = State::MetadataName;
-        }
-        Ok(token)
-    }
-
-    /// Reads a timestamp such as ` 1.5`, or the start of an exemplar, which is ` # {`. Invalid text such as `#x` is
-    /// also a timestamp token.
-    fn timestamp_or_exemplar(&mut self) -> Lexed {
-        let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
-        let first = self.advance()?;
-        if !part(first) {
-            return Ok(Token::Invalid);
-        }
-        let mut byte = self.advance()?;
-        if first == b'#' && byte == b' ' {
-            if self.advance()? != b'{' {
-                return Ok(Token::Invalid);
-            }
-            return self.take(Token::Comment, State::Exemplar);
-        }
-        while part(byte) {
-            byte = self.advance()?;
-        }
-        Ok(Token::Timestamp)
     }
 }
 
@@ -380,6 +276,6 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-pub(crate) const fn is_name_start(byte: u8) -> bool {
+const fn is_name_start(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':')
 }

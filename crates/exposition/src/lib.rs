@@ -1,5 +1,4 @@
-//! Pages of metrics in the text formats of Prometheus (0.0.4) and OpenMetrics (1.0), and values computed from these
-//! pages.
+//! Pages of metrics in Prometheus' text format 0.0.4, and values computed from these pages.
 //!
 //! - [`Page`] reads a page in pieces and passes each series to the caller. It accepts and refuses the same pages as
 //!   Prometheus' own parser, and limits bytes, lines and labels.
@@ -12,11 +11,11 @@
 //! # Example
 //!
 //! ```
-//! use exposition::{Format, Limits, Reduce, Scrape, SeriesSelector};
+//! use exposition::{Limits, Reduce, Scrape, SeriesSelector};
 //!
 //! let labels = [("model".to_owned(), "llama".to_owned())].into();
 //! let selector = SeriesSelector { series: "vllm:num_requests_waiting".into(), labels };
-//! let mut scrape = Scrape::new(Format::Prometheus, Limits::default(), [selector]);
+//! let mut scrape = Scrape::new(Limits::default(), [selector]);
 //! scrape.push(b"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model=\"lla")?;
 //! scrape.push(b"ma\",engine=\"0\"} 3\nvllm:num_requests_waiting{model=\"llama\",engine=\"1\"} 4\n")?;
 //! let samples = scrape.finish()?.remove(0)?;
@@ -28,11 +27,10 @@ mod entry;
 mod format;
 pub mod kubelet;
 mod lexer;
-mod line;
 mod page;
 mod samples;
 
 pub use crate::entry::Series;
-pub use crate::format::{Format, PageError, SyntaxError};
+pub use crate::format::{PageError, SyntaxError, is_text_format};
 pub use crate::page::{Limits, Page};
 pub use crate::samples::{InvalidValue, LabelsHash, Rates, Reduce, Sample, Samples, Scrape, SeriesSelector};

@@ -3,9 +3,8 @@
 use memchr::{memchr, memchr_iter};
 
 use crate::entry::{self, Entry, Failure, MetricType, Series, Spans};
-use crate::format::{Format, PageError};
+use crate::format::PageError;
 use crate::lexer::Lexer;
-use crate::line::Lines;
 
 /// Maximum number of bytes that are added to an incomplete entry at once.
 const PART: usize = 16 << 10;
@@ -31,27 +30,6 @@ impl Default for Limits {
     }
 }
 
-/// Receives the series of a page.
-pub(crate) trait Receiver {
-    /// Returns whether series with the given name, as on the page, are needed. Other series may be received too.
-    fn wants(&self, name: &[u8]) -> bool;
-
-    fn add(&mut self, series: Series<'_>) -> Result<(), PageError>;
-}
-
-/// A receiver of all series.
-struct Each<F>(F);
-
-impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
-    fn wants(&self, _: &[u8]) -> bool {
-        true
-    }
-
-    fn add(&mut self, series: Series<'_>) -> Result<(), PageError> {
-        (self.0)(series)
-    }
-}
-
 /// A reader of a page that arrives in pieces of any size.
 ///
 /// Memory contains at most one incomplete entry, which is shorter than 1.5 times the limit of a line plus 16 KiB. A
@@ -59,7 +37,6 @@ impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
 /// page.
 #[derive(Debug)]
 pub struct Page {
-    format: Format,
     limits: Limits,
     /// The start of an entry whose end has not arrived.
     buffer: Vec<u8>,
@@ -75,9 +52,8 @@ pub struct Page {
 
 impl Page {
     /// Creates an empty page.
-    pub const fn new(format: Format, limits: Limits) -> Self {
+    pub const fn new(limits: Limits) -> Self {
         Self {
-            format,
             limits,
             buffer: Vec::new(),
             retry: 0,
@@ -93,18 +69,8 @@ impl Page {
     pub fn push(
         &mut self,
         piece: &[u8],
-        each: impl FnMut(Series<'_>) -> Result<(), PageError>,
+        mut each: impl FnMut(Series<'_>) -> Result<(), PageError>,
     ) -> Result<(), PageError> {
-        self.push_to(piece, &mut Each(each))
-    }
-
-    /// Finishes the page. Passes the remaining series to `each`.
-    pub fn finish(self, each: impl FnMut(Series<'_>) -> Result<(), PageError>) -> Result<(), PageError> {
-        self.finish_to(&mut Each(each))
-    }
-
-    /// Adds a piece. Passes the selected series that the piece completes to `receiver`.
-    pub(crate) fn push_to(&mut self, piece: &[u8], receiver: &mut impl Receiver) -> Result<(), PageError> {
         self.received = self.received.saturating_add(piece.len());
         if self.received > self.limits.bytes {
             return Err(PageError::TooLarge(self.limits.bytes));
@@ -112,7 +78,7 @@ impl Page {
         let mut rest = piece;
         while !rest.is_empty() {
             if self.buffer.is_empty() {
-                let read = self.read(rest, false, receiver)?;
+                let read = self.read(rest, false, &mut each)?;
                 self.buffer.extend_from_slice(rest.get(read..).unwrap_or_default());
                 self.check_line()?;
                 break;
@@ -124,24 +90,31 @@ impl Page {
             self.buffer.extend_from_slice(part);
             rest = later;
             if self.buffer.len() >= self.retry {
-                self.read_buffer(false, receiver)?;
+                self.read_buffer(false, &mut each)?;
             }
         }
         Ok(())
     }
 
-    /// Finishes the page. Passes the remaining selected series to `receiver`.
-    pub(crate) fn finish_to(mut self, receiver: &mut impl Receiver) -> Result<(), PageError> {
-        if self.format == Format::Prometheus && self.buffer.last() != Some(&b'\n') {
+    /// Finishes the page. Passes the remaining series to `each`.
+    pub fn finish(
+        mut self,
+        mut each: impl FnMut(Series<'_>) -> Result<(), PageError>,
+    ) -> Result<(), PageError> {
+        if self.buffer.last() != Some(&b'\n') {
             self.buffer.push(b'\n');
         }
-        self.read_buffer(true, receiver)
+        self.read_buffer(true, &mut each)
     }
 
     /// Reads the complete entries in the buffer and keeps the rest.
-    fn read_buffer(&mut self, complete: bool, receiver: &mut impl Receiver) -> Result<(), PageError> {
+    fn read_buffer(
+        &mut self,
+        complete: bool,
+        each: &mut impl FnMut(Series<'_>) -> Result<(), PageError>,
+    ) -> Result<(), PageError> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let read = self.read(&buffer, complete, receiver)?;
+        let read = self.read(&buffer, complete, each)?;
         buffer.drain(..read.min(buffer.len()));
         self.buffer = buffer;
         self.check_line()
@@ -158,41 +131,25 @@ impl Page {
     }
 
     /// Reads the complete entries at the start of `all`. Returns their length.
-    fn read(&mut self, all: &[u8], complete: bool, receiver: &mut impl Receiver) -> Result<usize, PageError> {
+    fn read(
+        &mut self,
+        all: &[u8],
+        complete: bool,
+        each: &mut impl FnMut(Series<'_>) -> Result<(), PageError>,
+    ) -> Result<usize, PageError> {
         let mut start = 0;
-        let mut lines = Lines::default();
         while !self.ended {
             let bytes = all.get(start..).unwrap_or_default();
-            let line = lines.read(
-                bytes,
-                (self.format, &self.limits),
-                &mut self.metric_type,
-                &mut self.labels,
-                |name| receiver.wants(name),
-            );
-            let (entry, length, line_breaks) = if let Some((entry, length)) = line {
-                (Ok(entry), length, 1)
-            } else {
-                lines.forget();
-                let mut lexer = Lexer::new(bytes, complete, self.format);
-                let entry = entry::read(
-                    &mut lexer,
-                    self.format,
-                    &mut self.metric_type,
-                    &mut self.labels,
-                    self.limits.labels,
-                );
-                let length = lexer.position().min(bytes.len());
-                let read = bytes.get(..length).unwrap_or_default();
-                (entry, length, memchr_iter(b'\n', read).count())
-            };
+            let mut lexer = Lexer::new(bytes, complete);
+            let entry = entry::read(&mut lexer, &mut self.metric_type, &mut self.labels, self.limits.labels);
+            let length = lexer.position().min(bytes.len());
             match entry {
                 Ok(_) if length > self.limits.line => {
                     return Err(PageError::LineTooLong { line: self.line, limit: self.limits.line });
                 }
                 Ok(Entry::End) => self.ended = true,
                 Ok(Entry::Other) => {}
-                Ok(Entry::Series { name, series, value, timestamp }) => receiver.add(Series {
+                Ok(Entry::Series { name, series, value, timestamp }) => each(Series {
                     bytes,
                     name,
                     written: series,
@@ -213,7 +170,7 @@ impl Page {
                     return Err(PageError::Syntax { line: self.line, error, at });
                 }
             }
-            self.line += line_breaks;
+            self.line += memchr_iter(b'\n', bytes.get(..length).unwrap_or_default()).count();
             start += length;
         }
         // Bytes after the end of the page are dropped.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::Series;
-use crate::format::{Format, PageError};
-use crate::page::{Limits, Page, Receiver};
+use crate::format::PageError;
+use crate::page::{Limits, Page};
 
 /// Maximum number of scrapes that are kept for each series. With more scrapes in a window, the oldest scrapes are
 /// dropped.
@@ -58,7 +58,7 @@ struct Found {
 
 impl Scrape {
     /// Creates an empty page.
-    pub fn new(format: Format, limits: Limits, selectors: impl IntoIterator<Item = SeriesSelector>) -> Self {
+    pub fn new(limits: Limits, selectors: impl IntoIterator<Item = SeriesSelector>) -> Self {
         let found = |selector| Found {
             selector,
             limit: limits.series,
@@ -67,33 +67,29 @@ impl Scrape {
             error: None,
         };
         let found = AllFound(selectors.into_iter().map(found).collect());
-        Self { page: Page::new(format, limits), found }
+        Self { page: Page::new(limits), found }
     }
 
     /// Adds a piece of the page. Fails if the page is invalid, or once all selectors have failed.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), PageError> {
-        self.page.push_to(piece, &mut self.found)
+        self.page.push(piece, |series| self.found.add(&series))
     }
 
     /// Finishes the page. Returns the samples of each selector.
     pub fn finish(mut self) -> Result<Vec<Samples>, PageError> {
-        self.page.finish_to(&mut self.found)?;
+        self.page.finish(|series| self.found.add(&series))?;
         Ok(self.found.0.into_iter().map(|found| found.error.map_or(Ok(found.samples), Err)).collect())
     }
 }
 
-impl Receiver for AllFound {
-    fn wants(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|found| *found.selector.series.as_bytes() == *name)
-    }
-
-    fn add(&mut self, series: Series<'_>) -> Result<(), PageError> {
+impl AllFound {
+    fn add(&mut self, series: &Series<'_>) -> Result<(), PageError> {
         let name = series.name();
         for index in 0..self.0.len() {
             let Some(found) = self.0.get_mut(index) else { break };
             if *name == *found.selector.series.as_bytes()
                 && found.error.is_none()
-                && let Err(error) = found.add(&series)
+                && let Err(error) = found.add(series)
             {
                 (found.samples, found.seen) = (Vec::new(), BTreeSet::new());
                 found.error = Some(error.clone());

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use exposition::kubelet::{KubeletPage, PodKey, Storage};
-use exposition::{Format, Limits, Page};
+use exposition::{Limits, Page};
 use serde_json::{Value, json};
 
 const LIMITS: Limits = Limits { bytes: usize::MAX, line: usize::MAX, labels: usize::MAX, series: usize::MAX };
@@ -130,8 +130,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Returns the series of a page in the form of the Go program.
-fn series(kind: u8, bytes: &[u8]) -> Value {
-    let format = if kind == b'o' { Format::OpenMetrics } else { Format::Prometheus };
+fn series(_: u8, bytes: &[u8]) -> Value {
     let mut all = Vec::new();
     let mut each = |series: exposition::Series<'_>| {
         let mut labels: Vec<[String; 2]> = series
@@ -149,7 +148,7 @@ fn series(kind: u8, bytes: &[u8]) -> Value {
         all.push(json!({"labels": labels, "bits": format!("{bits:x}"), "timestamp": timestamp}));
         Ok(())
     };
-    let mut page = Page::new(format, LIMITS);
+    let mut page = Page::new(LIMITS);
     for piece in bytes.chunks(1_000) {
         if page.push(piece, &mut each).is_err() {
             return Value::Null;
@@ -158,7 +157,7 @@ fn series(kind: u8, bytes: &[u8]) -> Value {
     if page.finish(&mut each).is_err() { Value::Null } else { json!(all) }
 }
 
-/// Returns the pages of exporters, each with the letter of its format.
+/// Returns the pages of exporters, each with the letter of the text format.
 fn exporters() -> Vec<(u8, Vec<u8>)> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(root().join("tests/exposition/pages"))
         .unwrap()
@@ -167,10 +166,9 @@ fn exporters() -> Vec<(u8, Vec<u8>)> {
         .collect();
     files.sort();
     let read = |path: &PathBuf| {
-        let kind = if path.to_string_lossy().ends_with(".om.txt.gz") { b'o' } else { b'p' };
         let mut page = Vec::new();
         flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut page).unwrap();
-        (kind, page)
+        (b'p', page)
     };
     files.iter().map(read).collect()
 }
@@ -228,9 +226,6 @@ fn mutated(random: &mut Random, (kind, page): &(u8, Vec<u8>)) -> (u8, Vec<u8>) {
     let first = random.below(lines.len());
     let last = (first + 1 + random.below(6)).min(lines.len());
     let mut page = lines[first..last].concat();
-    if *kind == b'o' && random.below(8) > 0 {
-        page.extend_from_slice(b"# EOF\n");
-    }
     for _ in 0..random.below(4) {
         let at = random.below(page.len() + 1);
         let end = (at + random.below(4)).min(page.len());
@@ -242,15 +237,14 @@ fn mutated(random: &mut Random, (kind, page): &(u8, Vec<u8>)) -> (u8, Vec<u8>) {
         };
         page.splice(at..end, part);
     }
-    let kind = if random.below(10) == 0 { b'o' + b'p' - kind } else { *kind };
-    (kind, page)
+    (*kind, page)
 }
 
 #[test]
 #[ignore = "builds a Go program, see tests/exposition/build.sh"]
 fn pages_equal_those_of_prometheus() {
     let exporters = exporters();
-    assert!(exporters.len() >= 8, "found only {} pages", exporters.len());
+    assert!(exporters.len() >= 7, "found only {} pages", exporters.len());
     assert_eq!(
         compare("exposition", "pages", &exporters, series),
         exporters.len(),

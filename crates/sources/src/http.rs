@@ -180,8 +180,8 @@ pub enum SourceError {
     /// The page of a kubelet is refused.
     #[error("the page is invalid: {0}")]
     Kubelet(#[from] KubeletError),
-    /// The content type of the page is not a text format of metrics. Holds `Content-Type`.
-    #[error("the page has the type {0:?}: it must be text/plain or application/openmetrics-text")]
+    /// The content type of the page is not that of Prometheus' text format. Holds `Content-Type`.
+    #[error("the page has the type {0:?}: it must be text/plain, the text format of Prometheus")]
     ContentType(String),
     /// A value is NaN or infinite.
     #[error(transparent)]

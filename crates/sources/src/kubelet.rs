@@ -15,7 +15,7 @@ use autoscaling::quantity::{Format as QuantityFormat, Quantity};
 use autoscaling::query::{ContainerUsage, PodUsage};
 use cluster::metrics::flight::{Flights, SharedAnswer};
 use exposition::kubelet::{self as page, Batch, KubeletPage, PodKey, Storage};
-use exposition::{Format, Limits};
+use exposition::{Limits, is_text_format};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
@@ -185,7 +185,7 @@ impl Kubelets {
         if response.status != http::StatusCode::OK {
             return Err(RequestError::Status(response.status).into());
         }
-        if Format::from_content_type(&response.content_type) != Some(Format::Prometheus) {
+        if !is_text_format(&response.content_type) {
             return Err(SourceError::ContentType(response.content_type.chars().take(100).collect()));
         }
         let limits = Limits { bytes: self.settings.max_bytes, ..Limits::default() };

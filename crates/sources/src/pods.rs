@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::fair::{FairSemaphore, Share};
 use cluster::metrics::flight::Flights;
-use exposition::{Format, Limits, Scrape, SeriesSelector};
+use exposition::{Limits, Scrape, SeriesSelector, is_text_format};
 use futures::FutureExt;
 use futures::future::poll_fn;
 use futures::stream::{self, StreamExt};
@@ -46,10 +46,8 @@ const TURN: usize = 64 << 10;
 const AT_ONCE: usize = 256;
 /// Size of the read buffer in bytes. It is larger than most pages, and limits the size of the headers.
 const BUFFER: usize = 32 << 10;
-/// The formats that the parser reads. The simpler format is preferred, because it needs no `# EOF`.
-const FORMATS: HeaderValue = HeaderValue::from_static(
-    "text/plain;version=0.0.4;q=0.9,application/openmetrics-text;version=1.0.0;q=0.5",
-);
+/// The format that the parser reads.
+const FORMAT: HeaderValue = HeaderValue::from_static("text/plain;version=0.0.4");
 
 /// The scraper, with the pages that HPAs need.
 #[derive(Debug)]
@@ -208,16 +206,16 @@ impl Scraper {
         if response.status != StatusCode::OK {
             return Err(RequestError::Status(response.status).into());
         }
-        let Some(format) = Format::from_content_type(&response.content_type) else {
+        if !is_text_format(&response.content_type) {
             return Err(SourceError::ContentType(response.content_type.chars().take(100).collect()));
-        };
+        }
         let limits =
             Limits { bytes: self.settings.max_bytes, series: self.settings.max_series, ..Limits::default() };
         let selector = |series: &Arc<PodSeries>| SeriesSelector {
             series: Arc::clone(&series.series),
             labels: Arc::clone(&series.labels),
         };
-        let mut scrape = Scrape::new(format, limits, metrics.iter().map(selector));
+        let mut scrape = Scrape::new(limits, metrics.iter().map(selector));
         let mut turn = 0;
         while let Some(piece) = response.piece().await? {
             scrape.push(&piece)?;
@@ -296,7 +294,7 @@ async fn get(
 fn request(page: &PageKey, token: Option<&HeaderValue>) -> Result<Request<Empty<Bytes>>, RequestError> {
     let mut request = Request::get(&*page.path)
         .header(HOST, page.address.to_string())
-        .header(ACCEPT, FORMATS)
+        .header(ACCEPT, FORMAT)
         .header(USER_AGENT, USER);
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, token);

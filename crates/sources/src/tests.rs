@@ -270,7 +270,7 @@ async fn bad_page_is_an_error_of_its_pod_alone() {
         (
             "type",
             PageResponse { content_type: "text/html".to_owned(), ..PageResponse::page("waiting 1\n") },
-            "the page has the type \"text/html\": it must be text/plain or application/openmetrics-text",
+            "the page has the type \"text/html\": it must be text/plain, the text format of Prometheus",
         ),
         (
             "duplicate series",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use exposition::{Format, Limits, Page, PageError, Series};
+use exposition::{Limits, Page, PageError, Series};
 use serde::Serialize;
 
 use super::MAX_ENTRIES;
@@ -121,7 +121,7 @@ impl Numbers {
     /// Returns an error if a line is invalid, or a limit is exceeded.
     pub fn parse(page: &[u8]) -> Result<Self, PageError> {
         let (mut numbers, mut requests) = (Self::default(), ByRequest::new());
-        let mut reader = Page::new(Format::Prometheus, LIMITS);
+        let mut reader = Page::new(LIMITS);
         let mut each = |series: Series<'_>| {
             numbers.add(series, &mut requests);
             Ok(())

@@ -16,7 +16,7 @@ use prometheus::{Counter, Gauge, Histogram, Registry};
 
 pub use super::Pull;
 use super::declarations::Families;
-pub use super::exposition::Format;
+pub use super::exposition::CONTENT_TYPE;
 use super::exposition::render;
 use super::name;
 use super::series::HpaGauge;
@@ -235,18 +235,8 @@ impl Metrics {
         self.0.before_render.lock().push(Box::new(update));
     }
 
-    /// Renders all series in Prometheus' text format.
+    /// Renders all series in Prometheus' text format, of type [`CONTENT_TYPE`].
     pub fn render(&self) -> String {
-        self.render_as(Format::Text)
-    }
-
-    /// Returns the content type and all series, in the format that an `Accept` header prefers.
-    pub fn answer(&self, accept: &str) -> (&'static str, String) {
-        let format = Format::preferred(accept);
-        (format.content_type(), self.render_as(format))
-    }
-
-    fn render_as(&self, format: Format) -> String {
         let updates = self.0.before_render.lock();
         for update in &*updates {
             update();
@@ -255,7 +245,7 @@ impl Metrics {
         let families = self.0.registry.gather();
         // The lock is held until here, so that no other rendering resets a counter before it is gathered.
         drop(updates);
-        render(&families, format)
+        render(&families)
     }
 
     /// Returns the gauges with a value per HPA, which only the leader exposes.
