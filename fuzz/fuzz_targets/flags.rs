@@ -68,7 +68,6 @@ fn within_bounds(config: &Config) {
             && config.controller.max_concurrent_metric_requests_per_api >= 1
     );
     assert!(config.controller.decisions_per_hpa <= 1000);
-    assert!((1..=128).contains(&config.controller.field_manager.len()));
     assert!(config.kubeconfig.as_ref().is_none_or(|path| !path.as_os_str().is_empty()));
     assert!(config.master.as_ref().is_none_or(|server| !server.is_empty()));
     assert!(config.controller.watch_namespaces.as_ref().is_none_or(|names| {

@@ -2,12 +2,12 @@
 
 use super::config::HISTORY_TOKEN;
 use super::config::checks::{
-    BUILT_IN_USERS_TEXT, above_zero, advertised, at_least_one, at_least_zero, built_in_users,
-    controller_name, decisions, field_manager, guard, health_address, namespace, namespaces, path,
-    port_above_zero, response_size, scale_source, scale_targets, scope, status_qps, takeover,
+    BUILT_IN_USERS_TEXT, above_zero, advertised, at_least_one, built_in_users,
+    controller_name, decisions, guard, health_address, namespace, namespaces, path, port_above_zero,
+    response_size, scale_source, scale_targets, scope, takeover,
 };
 use super::flags::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
-use super::values::{BOOL, DURATION, FLOAT32, INT, QUANTITY, STRINGS, TEXT, VERSION};
+use super::values::{BOOL, DURATION, INT, QUANTITY, STRINGS, TEXT, VERSION};
 
 /// Returns Concertina's additional flags, in the order of their headings.
 pub fn flags() -> Vec<Flag> {
@@ -60,15 +60,6 @@ pub fn flags() -> Vec<Flag> {
             "Source of target replica counts between changes: watch, get, or auto (watch where \
                  permitted, otherwise get).",
         ),
-        flag("status-qps", FLOAT32, "0", status_qps, |d| &mut d.config.controller.status_qps).help(
-            CLUSTER,
-            "Status writes per second; 0 allows two per HPA and sync period, at most 500 and at least \
-                 --kube-api-qps.",
-        ),
-        flag("field-manager", TEXT, "kube-controller-manager", field_manager, |d| {
-            &mut d.config.controller.field_manager
-        })
-        .help(CLUSTER, "Field manager of spec.replicas writes; the default keeps the existing owner."),
         flag("metrics-timeout", DURATION, "1m0s", above_zero, |d| &mut d.config.controller.metrics_timeout)
             .help(METRICS, "Timeout of a request to a metrics API."),
         flag("max-metrics-response", QUANTITY, "64Mi", response_size, |d| {
@@ -91,11 +82,6 @@ pub fn flags() -> Vec<Flag> {
             METRICS,
             "Share metrics API responses between HPAs: one list per namespace where that is cheaper, \
                  one response for equal queries; always off in a dry run.",
-        ),
-        flag("metric-snapshot-age", DURATION, "5s", at_least_zero, |d| &mut d.snapshot_age).help(
-            METRICS,
-            "Maximum age of a metrics response reused across HPAs (at most half the sync period); 0 \
-                 shares only concurrent requests.",
         ),
         flag("metric-sources", TEXT, "", path, |d| &mut d.config.metric_sources).help(
             METRICS,

@@ -126,7 +126,7 @@ async fn concertina(plane: &ControlPlane, proxy: &Proxy) -> Outcome<Process> {
         .map_or_else(|| env!("CARGO_BIN_EXE_concertina").into(), std::path::PathBuf::from);
     let mut command = Command::new(binary);
     command.arg("--kubeconfig").arg(redirect(&kubeconfig, proxy)?);
-    command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--status-qps=500", "--secure-port=0"]);
+    command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
     command.args(["--leader-elect=false", "--takeover=off"]);
     // With these flags, a sync sends the requests of the built-in controller.
     command.args(["--scale-source=get", "--share-metrics=false"]);

@@ -31,7 +31,7 @@ pub struct ClientOptions {
     pub qps: f32,
     /// `--kube-api-burst`: the maximum number of requests that a client sends at once without waiting.
     pub burst: u32,
-    /// `--status-qps`: status writes per second, above 0. With `None`, the rate starts at `qps` and then follows the
+    /// A fixed rate of status writes per second, above 0. With `None`, the rate starts at `qps` and then follows the
     /// number of HPAs.
     pub status_qps: Option<f32>,
     /// The `User-Agent` header.

@@ -1,5 +1,5 @@
 //! Token buckets of the clients, as in kube-controller-manager (`--kube-api-qps`, `--kube-api-burst`). The rate of
-//! status writes grows with the number of HPAs unless `--status-qps` is set.
+//! status writes grows with the number of HPAs.
 //!
 //! A request reserves a token on arrival. When a reserved token becomes available, the next namespace in turn receives
 //! it. The requests of one namespace therefore proceed in order of arrival, and no namespace waits behind all requests
@@ -139,8 +139,8 @@ impl State {
     }
 }
 
-/// Returns the rate of status writes per second if `--status-qps` is unset. The rate is two per HPA and sync period, at
-/// most 500, and at least `at_least`, which is `--kube-api-qps`.
+/// Returns the rate of status writes per second: two per HPA and sync period, at most 500, and at least `at_least`,
+/// which is `--kube-api-qps`.
 pub fn status_rate(hpas: usize, period: Duration, at_least: f64) -> f64 {
     let hpas = f64::from(u32::try_from(hpas).unwrap_or(u32::MAX));
     (2.0 * hpas / period.as_secs_f64()).min(MAX_AUTOMATIC_STATUS_RATE).max(at_least)

@@ -179,8 +179,7 @@ impl Parts<'_> {
             };
             Arc::new(Targets::new(clients, watching, &tasks, stop))
         });
-        // An explicit --status-qps is a fixed limit. Otherwise the limit follows the number of HPAs, unless requests
-        // are unlimited.
+        // Without a fixed rate, the rate follows the number of HPAs, unless requests are unlimited.
         let following = options
             .qps
             .filter(|_| options.status_qps.is_none())
@@ -198,7 +197,7 @@ impl Parts<'_> {
             pods,
             overlap: Arc::new(Overlap::new()),
             mapper,
-            scales: Scales::new(clients.scale.clone(), options.field_manager.as_str()),
+            scales: Scales::new(clients.scale.clone()),
             guard_reads: clients.scale.clone(),
             targets,
             statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),

@@ -12,6 +12,10 @@ use crate::handover::charges::Charges;
 use crate::handover::scope::{ControllerName, Scope};
 use clock::SharedClock;
 
+/// The maximum age of a metrics response that several HPAs use. Syncs of one period share most responses, and a value is
+/// at most a third of the default period older than with a request per HPA.
+const SNAPSHOT_AGE: Duration = Duration::from_secs(5);
+
 /// The options of a controller. The process guarantees the documented bounds.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are set one by one")]
@@ -27,7 +31,7 @@ pub struct Options {
     pub concurrent_syncs: usize,
     /// `--kube-api-qps`, above zero; `None` means unlimited.
     pub qps: Option<f64>,
-    /// `--status-qps`, above zero; `None` derives the limit from the number of HPAs.
+    /// A fixed rate of status writes per second, above zero. `None` derives the rate from the number of HPAs.
     pub status_qps: Option<f64>,
     /// `--dry-run`: decide everything, write nothing.
     pub dry_run: bool,
@@ -43,8 +47,6 @@ pub struct Options {
     pub watch_scaling_policies: bool,
     /// `--scale-source`: the source of target Scales in syncs that do not change the replica count.
     pub scale_source: ScaleSource,
-    /// `--field-manager`: the field manager of `spec.replicas` writes.
-    pub field_manager: String,
     /// `--metrics-timeout` per request to a metrics API, above zero.
     pub metrics_timeout: Duration,
     /// `--max-metrics-response` per request to a metrics API, in bytes, at least one.
@@ -53,7 +55,7 @@ pub struct Options {
     pub max_concurrent_metric_requests: usize,
     /// `--max-concurrent-metric-requests-per-api`, at least one.
     pub max_concurrent_metric_requests_per_api: usize,
-    /// `--share-metrics` and `--metric-snapshot-age`: the maximum age of a metrics response that several HPAs use.
+    /// `--share-metrics`: the maximum age of a metrics response that several HPAs use.
     /// `None` disables sharing.
     pub metric_sharing: Option<Duration>,
     /// `--decision-events`: write an event when the outcome of an HPA's syncs changes.
@@ -101,12 +103,11 @@ impl Default for Options {
             watch_namespaces: None,
             watch_scaling_policies: false,
             scale_source: ScaleSource::Auto,
-            field_manager: "kube-controller-manager".to_owned(),
             metrics_timeout: Duration::from_mins(1),
             max_metrics_response: 64 << 20,
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,
-            metric_sharing: Some(Duration::from_secs(5)),
+            metric_sharing: Some(SNAPSHOT_AGE),
             decision_events: false,
             decisions_per_hpa: 40,
             metric_sources: None,

@@ -78,12 +78,6 @@ pub(in crate::cli) fn qps(qps: f64) -> Result<Option<f64>, Reason> {
     }
 }
 
-pub(in crate::cli) fn status_qps(qps: f64) -> Result<Option<f64>, Reason> {
-    let allowed = "a number of at least 0; 0 selects a rate by the number of HPAs";
-    let qps = must_be(allowed, Some(qps).filter(|qps| *qps >= 0.0 && qps.is_finite()))?;
-    Ok((qps > 0.0).then_some(qps))
-}
-
 pub(in crate::cli) fn burst(burst: i64) -> Result<u32, Reason> {
     let burst = must_be("at least 0", u32::try_from(burst).ok())?;
     Ok(if burst == 0 { CLIENT_GO_BURST } else { burst })
@@ -96,12 +90,6 @@ pub(in crate::cli) fn decisions(count: i64) -> Result<usize, Reason> {
 pub(in crate::cli) fn response_size(size: Quantity) -> Result<usize, Reason> {
     let size = must_be("greater than 0", Some(size).filter(|size| *size > Quantity::ZERO))?;
     Ok(usize::try_from(size.value()).unwrap_or(usize::MAX))
-}
-
-/// Checks the name by the API server's rule for field managers.
-pub(in crate::cli) fn field_manager(name: String) -> Result<String, Reason> {
-    let valid = (1..=128).contains(&name.len()) && !name.chars().any(char::is_control);
-    must_be("1 to 128 printable characters", valid.then_some(name))
 }
 
 pub(in crate::cli) fn version(items: Vec<String>) -> Result<Version, Reason> {

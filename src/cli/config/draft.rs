@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use autoscaling::settings::Version;
 use clap::ArgMatches;
@@ -27,7 +26,6 @@ pub struct Draft {
     pub(in crate::cli) version: Version,
     pub(in crate::cli) gates: Vec<String>,
     pub(in crate::cli) shares_metrics: bool,
-    pub(in crate::cli) snapshot_age: Duration,
     pub(in crate::cli) elects: bool,
     pub(in crate::cli) lock: String,
     pub(in crate::cli) lease_namespace: Option<String>,
@@ -58,7 +56,6 @@ impl Default for Draft {
             version: Version::default(),
             gates: Vec::new(),
             shares_metrics: true,
-            snapshot_age: Duration::from_secs(5),
             elects: true,
             lock: "leases".to_owned(),
             lease_namespace: None,
@@ -109,7 +106,7 @@ impl Draft {
         options.settings.version = self.version;
         gates.apply(&mut options.settings);
         options.stale_consistency = gates.stale_consistency;
-        options.metric_sharing = self.shares_metrics.then_some(self.snapshot_age);
+        options.metric_sharing = options.metric_sharing.filter(|_| self.shares_metrics);
 
         handover(&mut config, self.guard, &invalid)?;
 

@@ -65,17 +65,6 @@ fn client_limits_follow_client_go() {
     assert_eq!(config("--kube-api-burst=0").burst, 10);
     assert_eq!(reason("--kube-api-burst", "-1"), "must be at least 0");
     assert_eq!(reason("--kube-api-qps", "NaN"), "must be a number");
-    assert_eq!(
-        (config("").controller.status_qps, config("--status-qps=0").controller.status_qps),
-        (None, None)
-    );
-    assert_eq!(config("--status-qps=2.5").controller.status_qps, Some(2.5));
-    for wrong in ["-1", "NaN", "Inf"] {
-        assert_eq!(
-            reason("--status-qps", wrong),
-            "must be a number of at least 0; 0 selects a rate by the number of HPAs"
-        );
-    }
 }
 
 #[test]
@@ -98,7 +87,6 @@ fn invalid_values_are_refused_with_the_flag() {
     for count in ["-1", "1001"] {
         assert_eq!(reason("--decisions-per-hpa", count), "must be 0 to 1000");
     }
-    assert_eq!(reason("--field-manager", ""), "must be 1 to 128 printable characters");
     assert_eq!(reason("--emulated-version", "1.35"), "emulated version \"1.35\" is neither 1.36 nor 1.37");
     assert_eq!(
         reason("--feature-gates", "HPAConfigurableTolerance=false"),
@@ -135,9 +123,7 @@ fn emulated_version_sets_its_gates() {
 fn own_flags_are_read() {
     let config = read(&[
         "--dry-run",
-        "--field-manager=me",
         "--metrics-timeout=5s",
-        "--metric-snapshot-age=2s",
         "--max-metrics-response=1Mi",
         "--max-concurrent-metric-requests=8",
         "--max-concurrent-metric-requests-per-api=4",
@@ -148,9 +134,8 @@ fn own_flags_are_read() {
     ])
     .unwrap();
     assert!(config.controller.dry_run);
-    assert_eq!(config.controller.field_manager, "me");
     assert_eq!(config.controller.metrics_timeout, Duration::from_secs(5));
-    assert_eq!(config.controller.metric_sharing, Some(Duration::from_secs(2)));
+    assert_eq!(config.controller.metric_sharing, Some(Duration::from_secs(5)));
     assert_eq!(read(&["--share-metrics=false"]).unwrap().controller.metric_sharing, None);
     assert_eq!(config.controller.max_metrics_response, 1 << 20);
     assert_eq!(config.controller.max_concurrent_metric_requests, 8);

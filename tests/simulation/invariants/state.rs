@@ -120,7 +120,7 @@ impl HpaState {
     }
 }
 
-/// `--metric-snapshot-age`: time for which other syncs may reuse a response.
+/// Time for which other syncs may reuse a response.
 const SHARED: Duration = Duration::from_secs(5);
 
 /// The current lifetime of a process.

@@ -26,6 +26,9 @@ use super::mapper::Mapping;
 pub const SCALE_VERSION: &str = "autoscaling/v1";
 /// The versions of Scale before autoscaling/v1, whose status has a map of labels and a text as selectors.
 const LEGACY_VERSIONS: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
+/// The writer of `spec.replicas` in `metadata.managedFields`. With the name of the built-in controller, an existing field
+/// keeps its owner, and the exceptions of GitOps tools for this name stay valid.
+const FIELD_MANAGER: &str = "kube-controller-manager";
 /// The name of client-go's scheme of Scales in Go's error texts.
 const SCHEME: &str = "pkg/runtime/scheme.go:111";
 /// Timeout of reading a Scale after the response to a write was lost. The timeout is short, because the caller occupies
@@ -36,7 +39,6 @@ const READ_BACK: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Scales {
     client: Client,
-    field_manager: String,
 }
 
 /// A Scale as received, with all data that a PUT needs.
@@ -57,9 +59,9 @@ pub struct ScaleObject {
 }
 
 impl Scales {
-    /// Creates a client for Scales. The server records `field_manager` as the writer of `spec.replicas`.
-    pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
-        Self { client, field_manager: field_manager.into() }
+    /// Creates a client for Scales.
+    pub fn new(client: Client) -> Self {
+        Self { client }
     }
 
     /// Waits until one more request is permitted. Namespaces take turns.
@@ -102,7 +104,7 @@ impl Scales {
     ) -> Result<ScaleObject, ApiError> {
         let body = encode(mapping, scale)?;
         let call = Call::send(Method::PUT, path(mapping, namespace, name), "application/json", body)
-            .query("fieldManager", &self.field_manager)
+            .query("fieldManager", FIELD_MANAGER)
             .about(mapping.resource.as_str(), name)
             .subresource("scale");
         Ok(decode(&self.client.bytes_in(turn, &call).await?)?)

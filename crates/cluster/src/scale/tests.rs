@@ -53,7 +53,7 @@ fn both(kind: [&str; 4], object: &Value) -> [(String, WireScale); 2] {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let read = runtime.block_on(async {
-        let scales = Scales::new(clients.scale.clone(), "m");
+        let scales = Scales::new(clients.scale.clone());
         scales.get(scales.turn("shop").await, &scalable.mapping, "shop", "web").await.unwrap()
     });
     let expected = WireScale {
@@ -308,7 +308,7 @@ async fn scale_of_an_aggregated_server_is_read_and_written() {
     let mapper = Mapper::new(clients.discovery.clone());
     let found = mapper.mappings("apps.openshift.io", "DeploymentConfig").await.unwrap();
     assert_eq!(*found, [mapping(Some("extensions/v1beta1"))]);
-    let scales = Scales::new(clients.scale, "m");
+    let scales = Scales::new(clients.scale);
     let mut scale = scales.get(scales.turn("shop").await, &found[0], "shop", "web").await.unwrap();
     let counts = (scale.spec_replicas, scale.status_replicas);
     assert_eq!((counts, scale.selector.as_str()), ((3, 2), "a=y,b=x"));

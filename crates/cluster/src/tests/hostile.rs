@@ -41,7 +41,7 @@ fn clients_to(script: Script) -> Clients {
 }
 
 async fn read_scale(clients: &Clients) -> Result<ScaleObject, ApiError> {
-    let scales = Scales::new(clients.scale.clone(), "m");
+    let scales = Scales::new(clients.scale.clone());
     scales.get(scales.turn("shop").await, &deployments(), "shop", "web").await
 }
 

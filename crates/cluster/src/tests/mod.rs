@@ -92,7 +92,7 @@ async fn turn(scales: &Scales) -> RatePermit {
 async fn scale_is_written_with_the_version_that_was_read() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
-    let scales = Scales::new(clients(&cluster).scale, "kube-controller-manager");
+    let scales = Scales::new(clients(&cluster).scale);
     let mut scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     assert_eq!((scale.spec_replicas, scale.selector.as_str()), (3, "app=web"));
     scale.spec_replicas = 7;
@@ -116,7 +116,7 @@ async fn scale_is_written_with_the_version_that_was_read() {
 #[tokio::test(start_paused = true)]
 async fn missing_target_has_upstreams_error() {
     let cluster = cluster();
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert!(error.is_not_found());
     assert_eq!(error.to_string(), "deployments.apps \"web\" not found");
@@ -125,7 +125,7 @@ async fn missing_target_has_upstreams_error() {
 #[tokio::test(start_paused = true)]
 async fn name_of_dots_is_refused_as_in_client_go() {
     let cluster = cluster();
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     for (name, error) in [
         (".", "invalid resource name \".\": [may not be '.']"),
         ("..", "invalid resource name \"..\": [may not be '..']"),
@@ -167,7 +167,7 @@ async fn status_write_repeats_metadata_as_received() {
 async fn text_error_gets_verb_resource_and_name() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     cluster.faults().add(FaultRule::new(FaultAction::Text { code: 500, body: "boom\n".to_owned() }));
     let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
@@ -189,7 +189,7 @@ async fn closed_gate_refuses_writes_before_they_are_sent() {
     cluster.create(deployment("web", 3)).unwrap();
     let gate = Gate::refusing(Refusal::DryRun);
     let options = ClientOptions { gate: Arc::clone(&gate), ..ClientOptions::default() };
-    let scales = Scales::new(clients_with(&cluster, &options).scale, "m");
+    let scales = Scales::new(clients_with(&cluster, &options).scale);
     let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     let error = scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
     assert_eq!(error, ApiError::Refused(Refusal::DryRun));
@@ -207,7 +207,7 @@ async fn closed_gate_refuses_writes_before_they_are_sent() {
 async fn request_to_a_silent_server_fails_at_the_time_limit() {
     let cluster = cluster();
     cluster.faults().add(FaultRule::new(FaultAction::Silence));
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     let start = Instant::now();
     let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert_eq!(start.elapsed(), Duration::from_secs(30));
@@ -225,7 +225,7 @@ fn busy(code: u16, seconds: u32) -> FaultRule {
 async fn request_is_repeated_when_the_server_asks_for_it() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     for code in [429, 500, 503] {
         cluster.faults().add(busy(code, 2).times(2));
         let start = Instant::now();
@@ -246,7 +246,7 @@ async fn request_is_repeated_when_the_server_asks_for_it() {
 async fn request_is_repeated_ten_times_and_within_its_time_limit() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     for (rule, seconds, requests) in [
         (busy(429, 2), 20, 11),
@@ -274,7 +274,7 @@ async fn repeated_write_passes_the_gate_again() {
         cluster.create(deployment("web", 3)).unwrap();
         let gate = Gate::open();
         let options = ClientOptions { gate: Arc::clone(&gate), ..ClientOptions::default() };
-        let scales = Scales::new(clients_with(&cluster, &options).scale, "m");
+        let scales = Scales::new(clients_with(&cluster, &options).scale);
         let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
         cluster.faults().add(busy(code, 2));
         gate.leads_until(Instant::now() + Duration::from_secs(5));
@@ -291,7 +291,7 @@ async fn repeated_write_passes_the_gate_again() {
 async fn get_is_repeated_on_a_new_connection() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     cluster.faults().add(FaultRule::new(FaultAction::Close).times(3));
     let start = Instant::now();
     let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
@@ -312,7 +312,7 @@ async fn get_is_repeated_on_a_new_connection() {
 async fn broken_connections_and_invalid_responses_are_distinguished() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
-    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scales = Scales::new(clients(&cluster).scale);
     cluster.faults().add(FaultRule::new(FaultAction::Close).times(11));
     let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert!(matches!(error, ApiError::Transport { .. }), "{error:?}");

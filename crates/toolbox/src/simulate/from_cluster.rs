@@ -109,7 +109,7 @@ pub(super) async fn read_objects(
     let mapper = Mapper::new(clients.discovery.clone());
     let mappings = mapper.mappings(group, kind).await?;
     let mapping = mappings.first().ok_or_else(|| FromClusterError::NoScale(what.clone()))?;
-    let scales = Scales::new(clients.scale.clone(), String::new());
+    let scales = Scales::new(clients.scale.clone());
     let scale = scales
         .get(scales.turn(namespace).await, mapping, namespace, target_name)
         .await

@@ -32,7 +32,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Options of sharing.
 #[derive(Debug, Clone)]
 pub struct Sharing {
-    /// `--metric-snapshot-age`: the maximum time from the request of a shared response to the query.
+    /// The maximum time from the request of a shared response to the query.
     pub age: Duration,
     /// The sync period, which is the interval between two queries of an HPA.
     pub period: Duration,
