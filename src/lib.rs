@@ -9,7 +9,6 @@
 
 pub mod app;
 pub mod cli;
-pub mod console;
 pub mod handover;
 pub mod invocation;
 pub mod logging;

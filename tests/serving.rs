@@ -5,8 +5,6 @@
 
 #[path = "serving/connections.rs"]
 mod connections;
-#[path = "serving/console.rs"]
-mod console_page;
 #[path = "serving/harness.rs"]
 mod harness;
 #[path = "serving/replicas.rs"]

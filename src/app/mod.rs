@@ -25,11 +25,8 @@ pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
 use self::work::{HistoryRestore, Replication, work};
 use crate::cli::Config;
-use crate::console::{Rows, Shown};
 use crate::permissions;
-use crate::serve::{
-    Access, Component, ConsolePages, Endpoints, Health, ServeError, Server, serve_connection,
-};
+use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server, serve_connection};
 use clock::{Jitter, SharedClock};
 use cluster::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use cluster::gate::{Gate, Refusal};
@@ -40,7 +37,7 @@ use controller::history::replica::Source;
 use controller::history::replica::peers::{Connect, PeerTransport, Peers, ServedPages};
 use controller::options::MetricSources;
 use controller::page::{HANDOVER, PARITY, page as handover_page};
-use controller::reconcile::{Observer, Observers};
+use controller::reconcile::Observers;
 use controller::shadow::Parity;
 use controller::tasks::{TaskFailure, Tasks};
 use controller::telemetry::RequestMetrics;
@@ -205,18 +202,12 @@ pub async fn run_with(
         needed.extend(permissions::source_permissions(config, &SourceFile::read(file)?));
         options.metric_sources = Some(MetricSources(Arc::new(Sources::new(file.clone(), None)?)));
     }
-    let rows = config.console.then(|| Rows::new(Arc::clone(&clock)));
-    let row_observer = rows.clone().map(|rows| Arc::new(rows) as Arc<dyn Observer>);
     let parts = Parts {
         clients,
         options: &options,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: TakeoverSetup::observers(guard.as_ref())
-            .into_iter()
-            .chain(row_observer)
-            .chain(observers)
-            .collect(),
+        observers: TakeoverSetup::observers(guard.as_ref()).into_iter().chain(observers).collect(),
         seed,
         phase,
     };
@@ -230,7 +221,6 @@ pub async fn run_with(
         Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));
     let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
     let time = Arc::clone(&clock);
-    let replica = identity.clone();
     let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone(), election);
     if let Some(guard) = built_in_guard {
         let shared = (clients, &time, &telemetry);
@@ -245,24 +235,10 @@ pub async fn run_with(
     }
     let handover_page = handover_page(charges, config.handover.guard.as_str());
     let parity_page = Parity::page(assembly.parity.clone());
-    let console = rows.map(|rows| {
-        let namespace = config.election.as_ref().map(|election| election.namespace.clone());
-        let election = leading.as_ref().zip(namespace);
-        ConsolePages::new(rows.pages(Shown {
-            assembly: &assembly,
-            telemetry: telemetry.clone(),
-            handover: Arc::clone(&handover_page),
-            parity: Arc::clone(&parity_page),
-            identity: replica,
-            election:
-                election.map(|(leading, namespace)| (namespace, leading.lease(), leading.leader_state())),
-        }))
-    });
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
         .with_json(PARITY, parity_page)
         .with_json(HANDOVER, handover_page)
-        .with_console(console)
         .with_history(Source::page(source.clone()), config.controller.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {

@@ -2,9 +2,9 @@
 
 use super::config::HISTORY_TOKEN;
 use super::config::checks::{
-    BUILT_IN_USERS_TEXT, above_zero, advertised, at_least_one, built_in_users,
-    controller_name, decisions, guard, health_address, namespace, namespaces, path, port_above_zero,
-    response_size, scale_source, scale_targets, scope, takeover,
+    BUILT_IN_USERS_TEXT, above_zero, advertised, at_least_one, built_in_users, controller_name, decisions,
+    guard, health_address, namespace, namespaces, path, port_above_zero, response_size, scale_source,
+    scale_targets, scope, takeover,
 };
 use super::flags::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
 use super::values::{BOOL, DURATION, INT, QUANTITY, STRINGS, TEXT, VERSION};
@@ -92,11 +92,6 @@ pub fn flags() -> Vec<Flag> {
             SERVING,
             "Loopback address and port that serves health, metrics and decisions without TLS or \
                  authentication; if empty, off.",
-        ),
-        flag("console", BOOL, "false", Ok, |d| &mut d.config.console).help(
-            SERVING,
-            "Serve a page with all HPAs at /console on the secure port, for clients that may get this path; it shows \
-                 what they may read.",
         ),
         flag("advertise-address", TEXT, "", advertised, |d| &mut d.config.serving.advertised).help(
             SERVING,

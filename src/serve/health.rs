@@ -183,14 +183,12 @@ impl Component {
         let started = self.started.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y");
         let up = self.clock.now().duration_since(self.started);
         let seconds = up.as_secs().max(0);
-        let serves_console = self.flags.get("console").is_some_and(|value| value == "true");
-        let console = if serves_console { "/console " } else { "" };
         // Writing to a String cannot fail.
         let _ = write!(
             text,
             "\nStarted: {started}\nUp: {} hr {:02} min {:02} sec\nGo version: none, this is Rust\n\
              Binary version: {}\nEmulation version: {}\n\
-             Paths: {console}/decisions /flagz /handover /healthz /history /livez /metrics /readyz /statusz /version\n",
+             Paths: /decisions /flagz /handover /healthz /history /livez /metrics /readyz /statusz /version\n",
             seconds / 3600,
             seconds / 60 % 60,
             seconds % 60,

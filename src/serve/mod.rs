@@ -14,7 +14,6 @@
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | list or get on these HPAs |
 //! | `/parity` | the comparison of a dry run | list on all HPAs |
 //! | `/handover` | the state of each HPA in scope | list on all HPAs |
-//! | `/console` | the page with all HPAs, only on the secure port | get on this path, and further ones for its data |
 //! | `/history` | the histories of the leader, for standby replicas | list on all watched HPAs |
 //!
 //! `docs/reference/decisions-api.md` describes the JSON of decisions and comparisons, and `docs/concepts/history.md`
@@ -25,7 +24,6 @@
 
 pub mod access;
 mod connections;
-mod console;
 mod health;
 pub mod options;
 mod pages;
@@ -43,7 +41,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{Either, Full};
+use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -61,7 +59,6 @@ use tokio_util::sync::CancellationToken;
 pub use self::access::Access;
 use self::access::Denial;
 use self::connections::{Activity, Admission, IDLE};
-pub use self::console::ConsolePages;
 pub use self::health::{Component, Health, NotReady, Scope};
 pub use self::options::ServeError;
 use self::options::Serving;
@@ -233,16 +230,6 @@ async fn serve_with(
     let service = service_fn(|request: Request<Incoming>| {
         let (endpoints, guard, sending) = (&endpoints, &guard, &sending);
         async move {
-            if let (Some(console), Some(guard)) = (&endpoints.console, guard)
-                && ConsolePages::contains(request.uri().path())
-            {
-                let response = console.answer(guard, &request).await;
-                // A stream of events has no time limit. If the client stops reading, the idle connection is closed.
-                return Ok::<_, Infallible>(response.map(|body| match body {
-                    Either::Left(body) => Either::Left(sending.start(body)),
-                    Either::Right(events) => Either::Right(events),
-                }));
-            }
             let refusal = match guard {
                 Some(guard) => guard.refuses(endpoints, &request).await,
                 None => None,
@@ -251,7 +238,7 @@ async fn serve_with(
                 Some(refusal) => refusal,
                 None => pages::answer(endpoints, &request).await,
             };
-            Ok(response.map(|body| Either::Left(sending.start(body))))
+            Ok::<_, Infallible>(response.map(|body| sending.start(body)))
         }
     });
     let mut connection = pin!(http1_builder().serve_connection(TokioIo::new(stream), service));

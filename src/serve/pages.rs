@@ -9,7 +9,6 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::console::ConsolePages;
 use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::permission::{Action, ResourceAction};
 use controller::page::{HANDOVER, HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
@@ -27,8 +26,6 @@ pub struct Endpoints {
     pub decisions: Option<Decisions>,
     /// The content of `/version`, `/statusz` and `/flagz`. `None` if the pages are not served.
     component: Option<Arc<Component>>,
-    /// The page of `/console`. `None` if the page is not served.
-    pub(super) console: Option<ConsolePages>,
     /// Further pages by path.
     json: BTreeMap<&'static str, JsonPage>,
     /// The content of [`HISTORY`]. `None` if the page is not served.
@@ -45,7 +42,6 @@ impl Endpoints {
             metrics,
             decisions,
             component: None,
-            console: None,
             json: BTreeMap::new(),
             history: None,
             watched: None,
@@ -56,13 +52,6 @@ impl Endpoints {
     #[must_use]
     pub fn with_component(mut self, component: Component) -> Self {
         self.component = Some(Arc::new(component));
-        self
-    }
-
-    /// Adds the page with all HPAs, which only the secure port serves.
-    #[must_use]
-    pub fn with_console(mut self, pages: Option<ConsolePages>) -> Self {
-        self.console = pages;
         self
     }
 
@@ -169,7 +158,7 @@ pub(super) fn audience(uri: &http::Uri) -> Option<&'static str> {
 }
 
 /// Creates an action on HPAs. An empty namespace or name means all.
-pub(super) fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
+fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
     Action::ResourceAttributes(ResourceAction {
         verb,
         group: "autoscaling",

@@ -1,5 +1,5 @@
 // Receives server-sent events, and reconnects where the browser does not: a browser reconnects after a broken
-// connection, but not after a refused one, such as by a proxy whose login has expired.
+// connection, but not after a refused one.
 
 /** The wait before reconnecting, in milliseconds. */
 const RETRY = 5_000;

@@ -15,9 +15,6 @@ const rows = new Map();
 /** The state of the watch, and the time of the last event of this server. */
 const live = {
   synced: false, error: "", ageSeconds: 0, at: Date.now(), connected: true, refused: false,
-  /** @type {number | undefined} the number of visible namespaces, if the user may not list all */
-  namespaces: undefined,
-  unreviewed: 0,
 };
 
 const now = () => Date.now();
@@ -62,8 +59,7 @@ function render() {
 /** The text of a list without rows. */
 function reason() {
   if (!live.synced) return "Reading the HPAs …";
-  if (live.namespaces === undefined) return "The cluster has no HPAs.";
-  return "You may list HPAs in no namespace that has any. A role with list on horizontalpodautoscalers.autoscaling allows it.";
+  return "The cluster has no HPAs.";
 }
 
 /**
@@ -85,11 +81,10 @@ function showState() {
   const notice = byId("notice");
   let text = "";
   if (!live.connected) {
-    const why = live.refused ? "refuses the connection: sign in again, or reload the page" : "does not respond";
+    const why = live.refused ? "refuses the connection: open the address that it printed last" : "does not respond";
     text = `The server of this page ${why}. This view is ${age(live.at, now())} old.`;
   }
   else if (live.error) text = `The API server cannot be watched: ${live.error}. This view is ${age(0, stale)} old.`;
-  else if (live.unreviewed > 0) text = `${live.unreviewed} further namespaces are not shown. A role with list on horizontalpodautoscalers.autoscaling in all namespaces shows them.`;
   set(notice, text);
   notice.hidden = text === "";
 }
@@ -117,7 +112,7 @@ function takeRows(data) {
 receive({
   rows: takeRows,
   status: (data) => {
-    Object.assign(live, { error: "", namespaces: undefined, unreviewed: 0 }, JSON.parse(data), { at: now(), connected: true });
+    Object.assign(live, { error: "" }, JSON.parse(data), { at: now(), connected: true });
     schedule();
   },
 }, (refused) => {

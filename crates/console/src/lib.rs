@@ -6,21 +6,18 @@
 //! [`Explain`] explains a single HPA. A [`controller::Inspect`] reads the state of the controller. A [`whatif::WhatIf`]
 //! simulates an HPA with other fields.
 //!
-//! The controller itself serves the same [`pages`] on its secure port. It fills the store from its own watch, and a
-//! [`Review`] limits the rows to the HPAs that the client may list.
-//!
 //! The page is plain HTML, CSS and JavaScript in `assets/`, compiled into the program.
 
 pub mod access;
 pub mod controller;
-pub mod pages;
+mod pages;
 pub mod row;
 pub mod server;
 pub mod store;
 mod stream;
 pub mod whatif;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use futures::future::BoxFuture;
@@ -28,8 +25,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::row::Count;
 
-/// Maximum number of namespaces in which the access of one client is reviewed.
-pub const MAX_NAMESPACES: usize = 100;
 /// Maximum number of metrics of an HPA whose values are kept.
 pub const METRICS: usize = 4;
 /// The length of the history.
@@ -64,37 +59,6 @@ pub trait Explain: Debug + Send + Sync + 'static {
 
     /// Returns the style sheet of the drawings in explanations.
     fn style(&self) -> String;
-}
-
-/// The HPAs that a client may see.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Visible {
-    /// All HPAs.
-    #[default]
-    All,
-    /// The HPAs of some namespaces.
-    Namespaces {
-        /// The names of the namespaces.
-        names: BTreeSet<String>,
-        /// The number of namespaces beyond [`MAX_NAMESPACES`], which were not reviewed.
-        unreviewed: usize,
-    },
-}
-
-/// Reviews the access of a client, at the start of its stream and then every 30 s.
-pub trait Review: Debug + Send + Sync + 'static {
-    /// Returns the HPAs that the client may see. `namespaces` are those that have HPAs. `None` ends the stream.
-    fn review(&self, namespaces: BTreeSet<String>) -> BoxFuture<'static, Option<Visible>>;
-}
-
-impl Visible {
-    /// Returns whether the client may see the HPAs of a namespace.
-    pub fn contains(&self, namespace: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Namespaces { names, .. } => names.contains(namespace),
-        }
-    }
 }
 
 /// The status of an HPA at a time.

@@ -1,4 +1,4 @@
-//! The pages below the address of the console, for a server that has authorized the client.
+//! The pages below the address of the console.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::controller::Inspect;
 use crate::store::Store;
-use crate::{Explain, Review, stream};
+use crate::{Explain, stream};
 
 /// Time limit of an explanation, and of the state of the controller.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ const ASSETS: [Asset; 12] = [
 ];
 
 /// The body of a response: a complete body, or the endless stream of events.
-pub type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
+pub(crate) type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
 
 /// A file of the page, compiled into the program.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ struct Asset {
 
 /// The pages of one cluster. Clones share their state.
 #[derive(Debug, Clone)]
-pub struct Pages {
+pub(crate) struct Pages {
     shared: Arc<Shared>,
 }
 
@@ -76,7 +76,7 @@ struct Shared {
 
 /// The resource at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
+pub(crate) enum Route {
     /// A file of the page.
     File,
     /// The server-sent events with the rows and their changes.
@@ -98,7 +98,7 @@ pub enum Route {
 
 impl Route {
     /// Returns the resource at `path`, relative to the address of the console and without a leading slash.
-    pub fn parse(path: &str) -> Self {
+    pub(crate) fn parse(path: &str) -> Self {
         if path == "figure.css" || asset(path).is_some() {
             return Self::File;
         }
@@ -116,7 +116,7 @@ impl Route {
 
 impl Pages {
     /// Creates the pages for the HPAs of `store`, which `watches` fill.
-    pub fn new(
+    pub(crate) fn new(
         store: Store,
         watches: Informer,
         explain: Arc<dyn Explain>,
@@ -126,16 +126,15 @@ impl Pages {
     }
 
     /// Returns the store with the rows.
-    pub fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Store {
         &self.shared.store
     }
 
-    /// Responds to a GET of `path`, which is as in [`Route::parse`]. `review` limits the rows of a stream. The caller
-    /// has authorized the client for the [`Route`].
-    pub async fn respond(&self, path: &str, review: Option<Arc<dyn Review>>) -> Response<Body> {
+    /// Responds to a GET of `path`, which is as in [`Route::parse`]. The caller has authorized the client.
+    pub(crate) async fn respond(&self, path: &str) -> Response<Body> {
         let mut response = match Route::parse(path) {
             Route::File => self.file(path),
-            Route::Stream => self.stream(review),
+            Route::Stream => self.stream(),
             Route::Hpa { namespace, name } => self.explanation(namespace, name).await,
             Route::Controller => self.controller().await,
             Route::Invalid => text(StatusCode::BAD_REQUEST, "the name is not UTF-8\n"),
@@ -152,8 +151,8 @@ impl Pages {
         }
     }
 
-    fn stream(&self, review: Option<Arc<dyn Review>>) -> Response<Body> {
-        let events = stream::events(&self.shared.store, &self.shared.watches, review);
+    fn stream(&self) -> Response<Body> {
+        let events = stream::events(&self.shared.store, &self.shared.watches);
         let body = StreamBody::new(events.map(|event| Ok(Frame::data(event)))).boxed_unsync();
         let mut response = typed(StatusCode::OK, "text/event-stream", Either::Right(body));
         // Without this header, NGINX buffers events.
@@ -187,7 +186,7 @@ impl Pages {
 }
 
 /// Returns the response to a refused request. `message` is its body.
-pub fn refusal(status: StatusCode, message: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn refusal(status: StatusCode, message: impl Into<Bytes>) -> Response<Body> {
     let mut response = text(status, message);
     protect(response.headers_mut());
     response

@@ -155,7 +155,7 @@ impl Console {
                 Some(subject) => {
                     simulations.respond(subject, request.uri().query().unwrap_or_default()).await
                 }
-                None => pages.respond(rest, None).await,
+                None => pages.respond(rest).await,
             },
             Err(refused) => refusal(refused.status(), refused.text()),
         }

@@ -94,17 +94,6 @@ impl Store {
         }
     }
 
-    /// Returns the namespaces that have HPAs.
-    pub fn namespaces(&self) -> BTreeSet<String> {
-        let mut namespaces = BTreeSet::new();
-        for (namespace, _) in self.inner.lock().rows.keys() {
-            if !namespaces.contains(namespace) {
-                namespaces.insert(namespace.clone());
-            }
-        }
-        namespaces
-    }
-
     /// Stores an HPA that the caller's watch has delivered.
     pub fn put(&self, hpa: &HpaObject) {
         let now = self.clock.now();

@@ -149,9 +149,6 @@ impl Draft {
             self.handover_key,
             ["handover-webhook-cert-file", "handover-webhook-key-file"],
         )?;
-        if config.console && config.serving.port == 0 {
-            config.warnings.push("--console has no effect: --secure-port is 0".to_owned());
-        }
         let serving = &mut config.serving;
         serving.certificate =
             files(self.certificate, self.private_key, ["tls-cert-file", "tls-private-key-file"])?;

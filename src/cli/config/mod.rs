@@ -43,8 +43,6 @@ pub struct Config {
     pub scale_targets: ScaleTargets,
     /// The HTTPS server and its access control.
     pub serving: Serving,
-    /// `--console`: whether the secure port serves the page with all HPAs.
-    pub console: bool,
     /// The webhook of `--handover-guard=webhook`.
     pub handover_webhook: HandoverWebhook,
     /// `--history-checkpoint`: the location of the histories for a restart of all replicas. `None` disables the
@@ -91,7 +89,6 @@ impl Default for Config {
             service_account_credentials: false,
             scale_targets: ScaleTargets::All,
             serving: Serving::default(),
-            console: false,
             handover_webhook: HandoverWebhook::default(),
             history_checkpoint: None,
             history_token_file: Some(HISTORY_TOKEN.into()),
