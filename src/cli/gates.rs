@@ -99,13 +99,6 @@ fn stage(gate: &str, version: Version) -> Option<Stage> {
     })
 }
 
-fn printed(version: Version) -> &'static str {
-    match version {
-        Version::V1_36 => "1.36",
-        Version::V1_37 => "1.37",
-    }
-}
-
 impl Gates {
     /// Resolves items of the form `component:Gate=bool`. The component may be empty, omitted or `kube`. Also returns
     /// the names of gates that the HPA controller does not have, without duplicates.
@@ -130,7 +123,7 @@ impl Gates {
             })?;
             match stage(name, version) {
                 Some(Stage::PreAlpha) => {
-                    return Err(GateError::PreAlpha { gate: name.to_owned(), on, version: printed(version) });
+                    return Err(GateError::PreAlpha { gate: name.to_owned(), on, version: version.name() });
                 }
                 Some(Stage::Locked) if !on => return Err(GateError::Locked(name.to_owned())),
                 None if !matches!(name, "AllAlpha" | "AllBeta")
@@ -183,11 +176,9 @@ pub(super) fn parse_versions(items: &[String]) -> Result<Version, GateError> {
         if component != "kube" {
             return Err(GateError::Component(component.to_owned()));
         }
-        let parsed = match text.strip_prefix('v').unwrap_or(text) {
-            "1.36" | "1.36.0" => Version::V1_36,
-            "1.37" | "1.37.0" => Version::V1_37,
-            _ => return Err(GateError::Version(text.to_owned())),
-        };
+        let name = text.strip_prefix('v').unwrap_or(text);
+        let parsed = Version::named(name.strip_suffix(".0").unwrap_or(name))
+            .ok_or_else(|| GateError::Version(text.to_owned()))?;
         if version.replace(parsed).is_some_and(|previous| previous != parsed) {
             return Err(GateError::TwoVersions);
         }
@@ -210,7 +201,7 @@ mod tests {
 
     #[test]
     fn defaults_equal_the_settings_of_the_version() {
-        for version in [Version::V1_36, Version::V1_37] {
+        for version in Version::ALL {
             let mut settings = Settings::new(version);
             gates(version, &[]).apply(&mut settings);
             assert_eq!(settings, Settings::new(version));

@@ -1,5 +1,6 @@
 //! The command lines of `concertina rbac` and `concertina version`.
 
+use autoscaling::settings::Version;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
 use serde_json::json;
@@ -154,11 +155,11 @@ pub(super) fn parse_version(program: Program, words: &[String]) -> Result<Invoca
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
     let text = match matches.get_one::<String>("output").map(String::as_str) {
         Some("json") => {
-            let value = json!({"version": version, "emulatedVersions": EMULATED, "platform": platform});
+            let value = json!({"version": version, "emulatedVersions": emulated(), "platform": platform});
             format!("{value:#}")
         }
         Some("yaml") => {
-            let emulated = EMULATED.map(|version| format!("\"{version}\"")).join(", ");
+            let emulated = emulated().map(|version| format!("\"{version}\"")).join(", ");
             format!("version: {version}\nemulatedVersions: [{emulated}]\nplatform: {platform}")
         }
         _ => readable_version(),
@@ -167,7 +168,9 @@ pub(super) fn parse_version(program: Program, words: &[String]) -> Result<Invoca
 }
 
 /// The versions that `--emulated-version` accepts.
-pub(super) const EMULATED: [&str; 2] = ["1.36", "1.37"];
+pub(super) fn emulated() -> [&'static str; Version::ALL.len()] {
+    Version::ALL.map(Version::name)
+}
 
 #[cfg(test)]
 mod tests {
@@ -189,7 +192,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&read(&["-o", "json"])).unwrap();
         let yaml: serde_json::Value = serde_saphyr::from_str(&read(&["--output=yaml"])).unwrap();
         assert_eq!(json, yaml);
-        assert!(raw_version().contains(&EMULATED.join(",")));
+        assert!(raw_version().contains(&emulated().join(",")));
         assert!(read(&["-o", "wide"]).contains("wide"));
         assert!(read(&["--help"]).contains("Usage: concertina version"));
     }

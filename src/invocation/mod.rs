@@ -188,7 +188,7 @@ fn raw_version() -> String {
     format!(
         "version.Info{{GitVersion:\"v{}\", EmulatedVersions:\"{}\", Platform:\"{}/{}\"}}",
         env!("CARGO_PKG_VERSION"),
-        commands::EMULATED.join(","),
+        commands::emulated().join(","),
         std::env::consts::OS,
         std::env::consts::ARCH,
     )

@@ -152,11 +152,7 @@ pub struct Component {
 impl Component {
     /// Creates the description. `flags` contains the value of every flag, and the time of the start is now.
     pub fn new(version: Version, flags: BTreeMap<String, String>, clock: SharedClock) -> Self {
-        let emulated = match version {
-            Version::V1_36 => "1.36",
-            Version::V1_37 => "1.37",
-        };
-        Self { started: clock.now(), clock, emulated, flags }
+        Self { started: clock.now(), clock, emulated: version.name(), flags }
     }
 
     /// Returns `version.Info` as JSON, with the emulated version of Kubernetes and the version of this program.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The flags and feature gates of one controller. Their names and defaults are those of Kubernetes.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "gates are set one by one")]
@@ -29,14 +31,34 @@ pub struct Settings {
     pub pod_level_resources: bool,
 }
 
-/// The minor version of Kubernetes whose rules and texts apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+/// The minor version of Kubernetes whose rules and texts apply. In JSON, this is [`Version::name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Version {
     /// Kubernetes 1.36.
+    #[serde(rename = "1.36")]
     V1_36,
     /// Kubernetes 1.37, the default.
     #[default]
+    #[serde(rename = "1.37")]
     V1_37,
+}
+
+impl Version {
+    /// All versions, from the oldest to the newest.
+    pub const ALL: [Self; 2] = [Self::V1_36, Self::V1_37];
+
+    /// The name of the version in flags and texts, such as `1.37`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1_36 => "1.36",
+            Self::V1_37 => "1.37",
+        }
+    }
+
+    /// Returns the version with a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.name() == name)
+    }
 }
 
 impl Settings {

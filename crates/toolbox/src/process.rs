@@ -173,8 +173,9 @@ pub(crate) mod tests {
         fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError> {
             let flags: Vec<_> =
                 words.iter().filter_map(|word| word.strip_prefix("--")?.split_once('=')).collect();
-            let is_old = flags.contains(&(EMULATED_VERSION, "1.36"));
-            let mut settings = Settings::new(if is_old { Version::V1_36 } else { Version::V1_37 });
+            let version = flags.iter().find(|(name, _)| *name == EMULATED_VERSION);
+            let version = version.and_then(|(_, version)| Version::named(version)).unwrap_or_default();
+            let mut settings = Settings::new(version);
             let mut options = Options::default();
             let mut warnings = Vec::new();
             for (name, value) in flags {
@@ -185,7 +186,9 @@ pub(crate) mod tests {
                     EMULATED_VERSION => {}
                     FEATURE_GATES => match value.split_once('=') {
                         Some(("HPAScaleToZero", value)) => settings.scale_to_zero = parsed(value)?,
-                        Some(("HPAGeneration", value)) if !is_old => settings.generation = parsed(value)?,
+                        Some(("HPAGeneration", value)) if version > Version::V1_36 => {
+                            settings.generation = parsed(value)?
+                        }
                         _ => return Err(FlagError::Invalid(format!("unknown gate {value}"))),
                     },
                     "concurrent-gc-syncs" => warnings.push(format!("--{name} has no effect")),

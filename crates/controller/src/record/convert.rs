@@ -1,18 +1,15 @@
 //! Conversions between the types of the `/decisions` response and those of the core.
 
 use autoscaling::history;
-use autoscaling::settings::{Settings, Version};
+use autoscaling::settings::Settings;
 use autoscaling::{Action, WriteOutcome};
 
-use super::wire::{ActionTaken, EmulatedVersion, FeatureGates, History, Outcome, SettingsInfo};
+use super::wire::{ActionTaken, FeatureGates, History, Outcome, SettingsInfo};
 
 impl From<&Settings> for SettingsInfo {
     fn from(settings: &Settings) -> Self {
         Self {
-            emulated_version: match settings.version {
-                Version::V1_36 => EmulatedVersion::V1_36,
-                Version::V1_37 => EmulatedVersion::V1_37,
-            },
+            emulated_version: settings.version,
             tolerance: settings.tolerance,
             downscale_stabilization: settings.downscale_stabilization,
             cpu_initialization_period: settings.cpu_initialization_period,
@@ -35,10 +32,7 @@ impl From<SettingsInfo> for Settings {
             downscale_stabilization: info.downscale_stabilization,
             cpu_initialization_period: info.cpu_initialization_period,
             initial_readiness_delay: info.initial_readiness_delay,
-            version: match info.emulated_version {
-                EmulatedVersion::V1_36 => Version::V1_36,
-                EmulatedVersion::V1_37 => Version::V1_37,
-            },
+            version: info.emulated_version,
             scale_to_zero: info.feature_gates.hpa_scale_to_zero,
             generation: info.feature_gates.hpa_generation,
             configurable_tolerance: info.feature_gates.hpa_configurable_tolerance,
@@ -104,6 +98,7 @@ mod tests {
     use std::time::Duration;
 
     use autoscaling::history::PendingWrite;
+    use autoscaling::settings::Version;
     use jiff::Timestamp;
 
     use super::*;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use autoscaling::explanation::Explanation;
 use autoscaling::history::{self, PendingWrite};
+use autoscaling::settings::Version;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +110,7 @@ pub struct ControllerInfo {
 #[serde(rename_all = "camelCase")]
 pub struct SettingsInfo {
     /// `--emulated-version`.
-    pub emulated_version: EmulatedVersion,
+    pub emulated_version: Version,
     /// `--horizontal-pod-autoscaler-tolerance`.
     pub tolerance: f64,
     /// `--horizontal-pod-autoscaler-downscale-stabilization`.
@@ -144,17 +145,6 @@ pub struct FeatureGates {
     /// PodLevelResources. Earlier versions of Concertina do not publish it.
     #[serde(rename = "PodLevelResources", default = "enabled")]
     pub pod_level_resources: bool,
-}
-
-/// The emulated minor version of Kubernetes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EmulatedVersion {
-    /// 1.36
-    #[serde(rename = "1.36")]
-    V1_36,
-    /// 1.37
-    #[serde(rename = "1.37")]
-    V1_37,
 }
 
 /// The history of an HPA: recent recommendations and recent scale events. A new entry may replace an outdated entry, so

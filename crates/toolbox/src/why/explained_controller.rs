@@ -36,12 +36,10 @@ pub(super) fn resolve(
     server_minor: Option<u32>,
     process: Process,
 ) -> Result<Resolved, FlagError> {
-    let by_server = match server_minor {
-        _ if flags.has(EMULATED_VERSION) => None,
-        Some(36) => Some("1.36"),
-        Some(37) => Some("1.37"),
-        _ => None,
-    };
+    let by_server = server_minor
+        .filter(|_| !flags.has(EMULATED_VERSION))
+        .and_then(|minor| Version::named(&format!("1.{minor}")))
+        .map(Version::name);
     // If the server's version does not have the given gates, the controller must have another version.
     let by_server = by_server.filter(|version| flags.resolve(Some(version), process).is_ok());
     let ResolvedFlags { options, warnings, .. } = flags.resolve(by_server, process)?;
@@ -61,7 +59,7 @@ pub(super) fn recorded(
 ) -> Result<Resolved, FlagError> {
     let mut settings = Settings::from(controller.settings);
     let version =
-        Some(version(settings.version)).filter(|version| flags.resolve(Some(version), process).is_ok());
+        Some(settings.version.name()).filter(|version| flags.resolve(Some(version), process).is_ok());
     let ResolvedFlags { options, warnings, .. } = flags.resolve(version, process)?;
     let given = &options.settings;
     if flags.has(TOLERANCE) {
@@ -95,13 +93,6 @@ pub(super) fn recorded(
     Ok(Resolved { options: Options { settings, sync_period, ..options }, warnings, uses })
 }
 
-fn version(version: Version) -> &'static str {
-    match version {
-        Version::V1_36 => "1.36",
-        Version::V1_37 => "1.37",
-    }
-}
-
 /// Returns the settings as flags, each with the origin that `origin` returns for its name.
 pub(crate) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
     let mut gates = format!(
@@ -116,7 +107,7 @@ pub(crate) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOri
         (DOWNSCALE_STABILIZATION, duration(settings.downscale_stabilization)),
         (CPU_INITIALIZATION_PERIOD, duration(settings.cpu_initialization_period)),
         (INITIAL_READINESS_DELAY, duration(settings.initial_readiness_delay)),
-        (EMULATED_VERSION, version(settings.version).to_owned()),
+        (EMULATED_VERSION, settings.version.name().to_owned()),
         (FEATURE_GATES, gates),
     ];
     values.into_iter().map(|(name, value)| FlagUse { name, value, origin: origin(name) }).collect()
