@@ -16,8 +16,11 @@ const NANOS: u64 = 1_000_000_000;
 fuzz_target!(|text: &str| {
     let (first, second) = text.split_once(' ').unwrap_or((text, "1"));
     let (Some(a), Some(b)) = (check(first), check(second)) else { return };
-    assert_eq!(a.cmp(&b), a.nanos().cmp(&b.nanos()));
-    assert_eq!(a == b, a.nanos() == b.nanos());
+    let larger = |quantity: &Quantity| quantity.nanos().abs() == i128::MAX;
+    if !(larger(&a) && larger(&b)) {
+        assert_eq!(a.cmp(&b), a.nanos().cmp(&b.nanos()));
+        assert_eq!(a == b, a.nanos() == b.nanos());
+    }
 
     let mut sum = a.saturating_add(b);
     if plant::planted("quantity") && sum.nanos() > i128::from(u64::MAX) * 4_000_000_000 {
@@ -52,7 +55,9 @@ fn check(text: &str) -> Option<Quantity> {
 
     let float = quantity.as_f64();
     let wanted = nanos.to_f64().unwrap() / 1e9;
-    assert!((float - wanted).abs() <= wanted.abs() * 1e-14, "{text:?}: {float:e}, expected {wanted:e}");
+    if quantity.nanos().abs() < i128::MAX {
+        assert!((float - wanted).abs() <= wanted.abs() * 1e-14, "{text:?}: {float:e}, expected {wanted:e}");
+    }
 
     let printed = quantity.to_string();
     let again: Quantity = printed.parse().unwrap_or_else(|error| panic!("{text:?} as {printed:?}: {error}"));
@@ -60,7 +65,7 @@ fn check(text: &str) -> Option<Quantity> {
     // Binary quantities are excluded: without a binary suffix, their text parses as decimal.
     if quantity.format() != Format::BinarySi {
         assert_eq!(again.to_string(), printed);
-        assert!(again.format() == quantity.format() || !printed.contains(['e', 'E', 'i']), "{text:?}");
+        assert!(again.format() == quantity.format() || !printed.contains(['E', 'i']), "{text:?}");
     }
     assert!(printed.len() <= 44, "{printed:?}");
     Some(quantity)
@@ -72,7 +77,7 @@ fn exact(text: &str) -> BigInt {
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = format!("0{whole}{fraction}").parse::<BigInt>().unwrap();
+    let mut digits = format!("0{whole}{fraction}").parse::<BigInt>().unwrap();
     let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix);
     let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].iter().position(|unit| *unit == suffix);
     let (power_of_two, exponent) = match (binary, decimal) {
@@ -80,6 +85,11 @@ fn exact(text: &str) -> BigInt {
         (Some(at), None) => (10 * at, 0),
         (None, None) => (0, suffix[1..].parse().unwrap()),
     };
+    if power_of_two == 0 {
+        let dropped = digits.to_string().len().saturating_sub(29);
+        let unit = BigInt::from(10).pow(u32::try_from(dropped).unwrap());
+        digits = (digits + &unit - 1) / &unit * unit;
+    }
     // An exponent beyond these limits gives the same saturated result.
     let length = i64::try_from(text.len()).unwrap();
     let places = exponent.clamp(-100 - length, 100 + length) - i64::try_from(fraction.len()).unwrap() + 9;

@@ -1,5 +1,5 @@
-//! Exact amounts, as `resource.Quantity` of apimachinery: fixed-point numbers in nano-units. An `i128` of nano-units
-//! has a range of ±1.7 × 10²⁹ units. Larger amounts saturate.
+//! Exact amounts, as `resource.Quantity` of apimachinery: decimal numbers with at most 29 significant digits that are
+//! multiples of a nano-unit.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,13 +14,20 @@ mod parse;
 const NANOS_PER_MILLI: i128 = 1_000_000;
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
+/// The largest number of digits for which every integer fits into an `i128`.
+const MOST_DIGITS: u32 = i128::MAX.ilog10();
+
 /// An exact amount, with its format. Parsed from text with [`str::parse`], by the rules of `resource.ParseQuantity`.
 ///
 /// Equality, order and hash depend only on the value. `Display` also depends on the format, and [`Self::as_f64`] on the
 /// number of decimal places.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quantity {
+    /// The amount in nano-units, divided by ten to the power of `zeros`.
     nanos: i128,
+    /// 0 if an `i128` can hold the amount in nano-units. Otherwise, `nanos` has exactly [`MOST_DIGITS`] digits, so equal
+    /// amounts have equal fields.
+    zeros: u32,
     format: Format,
     /// The number of decimal places of the written amount in units, at most nine.
     decimals: u8,
@@ -45,41 +52,45 @@ pub struct ParseQuantityError(pub &'static str);
 
 impl Quantity {
     /// Zero, in decimal format.
-    pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi, decimals: 0 };
+    pub const ZERO: Self = Self { nanos: 0, zeros: 0, format: Format::DecimalSi, decimals: 0 };
 
     /// Creates a quantity from milli-units.
     pub fn from_milli(milli: i64, format: Format) -> Self {
-        Self { nanos: i128::from(milli) * NANOS_PER_MILLI, format, decimals: 3 }
+        Self { nanos: i128::from(milli) * NANOS_PER_MILLI, zeros: 0, format, decimals: 3 }
     }
 
     /// Creates a quantity from whole units.
     pub fn from_units(units: i64, format: Format) -> Self {
-        Self { nanos: i128::from(units) * NANOS_PER_UNIT, format, decimals: 0 }
+        Self { nanos: i128::from(units) * NANOS_PER_UNIT, zeros: 0, format, decimals: 0 }
     }
 
     /// Creates a quantity from nano-units.
     pub fn from_nanos(nanos: i128, format: Format) -> Self {
-        Self { nanos, format, decimals: 9 }
+        Self { nanos, zeros: 0, format, decimals: 9 }
     }
 
-    /// The exact value in nano-units.
+    /// The value in nano-units, saturating.
     pub fn nanos(self) -> i128 {
-        self.nanos
+        if self.zeros == 0 { self.nanos } else { i128::MAX * self.nanos.signum() }
     }
 
     /// The value in milli-units, rounded away from zero and saturating, as Go's `MilliValue`.
     pub fn milli_value(self) -> i64 {
-        saturate_to_i64(divide_away_from_zero(self.nanos, NANOS_PER_MILLI))
+        saturate_to_i64(divide_away_from_zero(self.nanos(), NANOS_PER_MILLI))
     }
 
     /// The value in whole units, rounded away from zero and saturating, as Go's `Value`.
     pub fn value(self) -> i64 {
-        saturate_to_i64(divide_away_from_zero(self.nanos, NANOS_PER_UNIT))
+        saturate_to_i64(divide_away_from_zero(self.nanos(), NANOS_PER_UNIT))
     }
 
     /// The value as float64, as Go's `AsApproximateFloat64`: the written digits times a power of ten, each rounded.
     /// `59m` is therefore 0.059000000000000004, not 0.059, which affects the bounds of a tolerance.
     pub fn as_f64(self) -> f64 {
+        if self.zeros > 0 {
+            let exponent = i64::from(self.zeros) - 9;
+            return format!("{}e{exponent}", self.nanos).parse().unwrap_or(f64::INFINITY);
+        }
         let (nanos_per_digit, power) = match self.decimals {
             0 => (1_000_000_000, 1.0),
             1 => (100_000_000, 1e-1),
@@ -95,12 +106,14 @@ impl Quantity {
         (self.nanos / nanos_per_digit) as f64 * power
     }
 
-    /// The saturating sum, in the format of the first operand other than zero, as Go's `Quantity.Add`.
+    /// The sum, in the format of the first operand other than zero, as Go's `Quantity.Add`. Saturates at the largest
+    /// `i128` of nano-units, about 1.7 × 10²⁹ units.
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         Self {
-            nanos: self.nanos.saturating_add(other.nanos),
+            nanos: self.nanos().saturating_add(other.nanos()),
+            zeros: 0,
             format,
             decimals: self.decimals.max(other.decimals),
         }
@@ -116,16 +129,20 @@ impl Quantity {
         self.format
     }
 
-    /// Returns the value as an integer and the exponent of ten of its suffix. The suffix is the largest decimal suffix,
-    /// up to `E`, with which the value has no fraction.
-    fn split_by_thousands(self) -> (i128, i32) {
+    /// Returns the value as an integer and an exponent of ten. The exponent is the largest multiple of three with which
+    /// the value has no fraction.
+    fn split_by_thousands(self) -> (i128, i64) {
         if self.nanos == 0 {
             return (0, 0);
         }
-        let (mut digits, mut exponent) = (self.nanos, -9);
-        while exponent < 18 && digits % 1000 == 0 {
-            digits /= 1000;
-            exponent += 3;
+        let (mut digits, mut exponent) = (self.nanos, i64::from(self.zeros) - 9);
+        while digits % 10 == 0 {
+            digits /= 10;
+            exponent += 1;
+        }
+        while exponent % 3 != 0 {
+            digits *= 10;
+            exponent -= 1;
         }
         (digits, exponent)
     }
@@ -134,7 +151,7 @@ impl Quantity {
     /// no fraction. `None` if the value is printed in decimal, because it has a fraction or its magnitude is below
     /// 1024.
     fn split_by_1024(self) -> Option<(i128, &'static str)> {
-        if self.nanos % NANOS_PER_UNIT != 0 {
+        if self.zeros > 0 || self.nanos % NANOS_PER_UNIT != 0 {
             return None;
         }
         let mut digits = self.nanos / NANOS_PER_UNIT;
@@ -161,10 +178,12 @@ impl fmt::Display for Quantity {
             return write!(f, "{digits}{suffix}");
         }
         let (digits, exponent) = self.split_by_thousands();
-        if self.format == Format::DecimalExponent {
-            return if exponent == 0 { write!(f, "{digits}") } else { write!(f, "{digits}e{exponent}") };
-        }
         let suffix = match exponent {
+            0 => "",
+            // `E` is the largest suffix.
+            _ if self.format == Format::DecimalExponent || exponent > 18 => {
+                return write!(f, "{digits}e{exponent}");
+            }
             ..=-9 => "n",
             -6 => "u",
             -3 => "m",
@@ -173,8 +192,7 @@ impl fmt::Display for Quantity {
             9 => "G",
             12 => "T",
             15 => "P",
-            18 => "E",
-            _ => "",
+            _ => "E",
         };
         write!(f, "{digits}{suffix}")
     }
@@ -182,7 +200,7 @@ impl fmt::Display for Quantity {
 
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
-        self.nanos == other.nanos
+        (self.nanos, self.zeros) == (other.nanos, other.zeros)
     }
 }
 
@@ -196,13 +214,14 @@ impl PartialOrd for Quantity {
 
 impl Ord for Quantity {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.nanos.cmp(&other.nanos)
+        let rank = |quantity: &Self| (i128::from(quantity.zeros) * quantity.nanos.signum(), quantity.nanos);
+        rank(self).cmp(&rank(other))
     }
 }
 
 impl Hash for Quantity {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.nanos.hash(state);
+        (self.nanos, self.zeros).hash(state);
     }
 }
 
@@ -315,7 +334,8 @@ mod tests {
         assert_eq!(q("-1e20").value(), i64::MIN);
         assert_eq!(q("9E").milli_value(), i64::MAX);
         let huge = q("1e40");
-        assert_eq!(huge.saturating_add(huge), huge);
+        assert_eq!(huge.saturating_add(huge).nanos(), i128::MAX);
+        assert_eq!(q("-1e40").saturating_add(q("-1e40")).nanos(), i128::MIN);
     }
 
     #[test]
@@ -327,9 +347,25 @@ mod tests {
     }
 
     #[test]
-    fn largest_suffix_is_exa() {
-        assert_eq!(q("1000E").to_string(), "1000E");
-        assert_eq!(q("1e21").to_string(), "1000e18");
+    fn amounts_above_exa_are_printed_with_an_exponent() {
+        assert_eq!(q("999E").to_string(), "999E");
+        assert_eq!(q("1000E").to_string(), "1e21");
+        assert_eq!(q("1001E").to_string(), "1001E");
+        assert_eq!(q("-20000E").to_string(), "-20e21");
+        assert_eq!(q("1e21").to_string(), "1e21");
+        assert_eq!(q("1e22").to_string(), "10e21");
+        assert_eq!(q("12e2147483647").to_string(), "120e2147483646");
+    }
+
+    #[test]
+    fn amounts_above_the_fixed_point_range_keep_their_order() {
+        let texts = ["-1e41", "-2e40", "-1e40", "-18e28", "-17e28", "-1E", "0", "1n", "1E"];
+        let larger = ["17e28", "18e28", "1e40", "2e40", "1e41", "1e100"];
+        let amounts: Vec<Quantity> = texts.into_iter().chain(larger).map(q).collect();
+        assert!(amounts.is_sorted_by(|a, b| a < b), "{amounts:?}");
+        assert_eq!(q("1e40"), q("10000000000000000000000E"));
+        assert_eq!(q("1e40").as_f64(), 1e40);
+        assert_eq!((q("1e30").value(), q("-1e30").milli_value()), (i64::MAX, i64::MIN));
     }
 
     #[test]

@@ -3,13 +3,16 @@
 
 use std::str::FromStr;
 
-use super::{Format, NANOS_PER_UNIT, ParseQuantityError, Quantity};
+use super::{Format, MOST_DIGITS, NANOS_PER_UNIT, ParseQuantityError, Quantity, divide_away_from_zero};
 
 const FORMAT_WRONG: ParseQuantityError = ParseQuantityError(
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
 );
 const SUFFIX: ParseQuantityError = ParseQuantityError("unable to parse quantity's suffix");
 const NUMERIC: ParseQuantityError = ParseQuantityError("unable to parse numeric part of quantity");
+
+/// The number of significant digits of an amount with a decimal suffix.
+const SIGNIFICANT_DIGITS: usize = 29;
 
 /// The largest amount with a binary suffix: 2⁶³ − 1 units. Amounts with a decimal suffix are not limited.
 const LARGEST_BINARY: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
@@ -40,21 +43,24 @@ impl FromStr for Quantity {
         }
         let parts = cut(text)?;
         let scale = interpret(parts.suffix).ok_or(SUFFIX)?;
-        let (nanos, format, decimals) = match scale {
+        let ((nanos, zeros), format, decimals) = match scale {
             Scale::Decimal(exponent, format) => {
-                (amount(&parts, exponent, 1), format, decimals(&parts, exponent))
+                let small = small_amount(&parts, exponent, 1).map(|nanos| (nanos, 0));
+                let amount = small.unwrap_or_else(|| decimal_amount(&parts, exponent));
+                (amount, format, decimals(&parts, exponent))
             }
             Scale::Binary(power) => {
-                let nanos = amount(&parts, 0, 1 << power).min(LARGEST_BINARY);
+                let small = small_amount(&parts, 0, 1 << power);
+                let nanos = small.unwrap_or_else(|| binary_amount(&parts, 1 << power)).min(LARGEST_BINARY);
                 let below_one = nanos > 0 && nanos < NANOS_PER_UNIT;
                 let format = if below_one { Format::DecimalSi } else { Format::BinarySi };
-                (nanos, format, if parts.fraction.is_empty() { 0 } else { 9 })
+                ((nanos, 0), format, if parts.fraction.is_empty() { 0 } else { 9 })
             }
         };
         if parts.whole.is_empty() && parts.fraction.is_empty() && !digits_may_be_missing(scale) {
             return Err(NUMERIC);
         }
-        Ok(Self { nanos: if parts.negative { -nanos } else { nanos }, format, decimals })
+        Ok(Self { nanos: if parts.negative { -nanos } else { nanos }, zeros, format, decimals })
     }
 }
 
@@ -128,14 +134,8 @@ fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
     u8::try_from(places.clamp(0, 9)).unwrap_or(9)
 }
 
-/// Computes the digits times 10 to the power of `exponent`, times `factor`, in nano-units. Rounds up, and returns
-/// `i128::MAX` on overflow.
-fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
-    small_amount(parts, exponent, factor).unwrap_or_else(|| large_amount(parts, exponent, factor))
-}
-
-/// The fast path of [`amount`] for at most 18 digits, none of them below a nano-unit. `None` for other amounts and on
-/// overflow.
+/// Computes the digits times 10 to the power of `exponent`, times `factor`, in nano-units. `None` if there are more than
+/// 18 digits or any of them is below a nano-unit, and on overflow.
 fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
     let count = parts.whole.len() + parts.fraction.len();
     if count > 18 {
@@ -148,57 +148,60 @@ fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
     i128::from(number).checked_mul(i128::from(power))?.checked_mul(i128::from(factor))
 }
 
-/// The general path of [`amount`], exact for any number of digits.
-///
-/// The exponent moves the decimal point. Digits before the point are summed from the left. Digits after the point are
-/// summed from the right, with a division by ten at each step, and a flag records lost remainders.
-fn large_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
-    let unit = NANOS_PER_UNIT * i128::from(factor);
+/// Computes the digits times 10 to the power of `exponent`, in nano-units and a number of further zeros. Rounds up to 29
+/// significant digits, and then up to nano-units.
+fn decimal_amount(parts: &Parts<'_>, exponent: i64) -> (i128, u32) {
     let digits = || parts.whole.iter().chain(parts.fraction).map(|digit| i128::from(digit & 0x0f));
-    let count = parts.whole.len() + parts.fraction.len();
     let leading_zeros = digits().take_while(|&digit| digit == 0).count();
-    if leading_zeros == count {
-        return 0;
+    let mut significant = digits().skip(leading_zeros);
+    let mut number =
+        significant.by_ref().take(SIGNIFICANT_DIGITS).fold(0, |number, digit| number * 10 + digit);
+    let (mut dropped, mut inexact) = (0_i64, false);
+    for digit in significant {
+        dropped += 1;
+        inexact |= digit != 0;
     }
-    let whole_len = i64::try_from(parts.whole.len()).unwrap_or(i64::MAX);
-    let point = whole_len.saturating_add(exponent);
-
-    let mut whole: i128 = 0;
-    if let Ok(point) = usize::try_from(point) {
-        // A number with more than 40 digits exceeds an i128.
-        if point.saturating_sub(leading_zeros) > 40 {
-            return i128::MAX;
-        }
-        for digit in digits().chain(std::iter::repeat(0)).take(point) {
-            let Some(next) = whole.checked_mul(10).and_then(|tenfold| tenfold.checked_add(digit)) else {
-                return i128::MAX;
-            };
-            whole = next;
-        }
+    number += i128::from(inexact);
+    let fraction = i64::try_from(parts.fraction.len()).unwrap_or(i64::MAX);
+    let places = exponent.saturating_add(9).saturating_add(dropped).saturating_sub(fraction);
+    if number == 0 {
+        return (0, 0);
     }
+    if places < 0 {
+        let divisor =
+            u32::try_from(places.unsigned_abs()).ok().and_then(|places| 10_i128.checked_pow(places));
+        // Every number has fewer digits than a divisor that overflows, and rounds up to one nano-unit.
+        return (divisor.map_or(1, |divisor| divide_away_from_zero(number, divisor)), 0);
+    }
+    let power = u32::try_from(places).ok().and_then(|places| 10_i128.checked_pow(places));
+    if let Some(nanos) = power.and_then(|power| number.checked_mul(power)) {
+        return (nanos, 0);
+    }
+    let missing = MOST_DIGITS - 1 - number.ilog10();
+    let zeros = u32::try_from(places - i64::from(missing)).unwrap_or(u32::MAX);
+    (number * 10_i128.pow(missing), zeros)
+}
 
-    let mut fraction: i128 = 0;
-    let mut cut_off = false;
-    let mut shift = |digit: i128| {
+/// Computes the digits times `factor` in nano-units, exact for any number of digits. Rounds up, and returns `i128::MAX`
+/// on overflow.
+///
+/// Digits before the point are summed from the left. Digits after the point are summed from the right, with a division
+/// by ten at each step, and a flag records lost remainders.
+fn binary_amount(parts: &Parts<'_>, factor: u64) -> i128 {
+    let unit = NANOS_PER_UNIT * i128::from(factor);
+    let value = |digit: &u8| i128::from(digit & 0x0f);
+    let mut whole = Some(0_i128);
+    for digit in parts.whole.iter().map(value) {
+        whole = whole.and_then(|whole| whole.checked_mul(10)?.checked_add(digit));
+    }
+    let (mut fraction, mut cut_off) = (0, false);
+    for digit in parts.fraction.iter().rev().map(value) {
         let sum = digit * unit + fraction;
         cut_off |= sum % 10 != 0;
         fraction = sum / 10;
-        fraction
-    };
-    let digits_after_point = count.saturating_sub(usize::try_from(point).unwrap_or(0));
-    for digit in parts.fraction.iter().rev().chain(parts.whole.iter().rev()).take(digits_after_point) {
-        shift(i128::from(digit & 0x0f));
     }
-    // Shifts in the zeros between the point and the first digit.
-    for _ in point..0 {
-        if shift(0) == 0 {
-            break;
-        }
-    }
-
     whole
-        .checked_mul(unit)
-        .and_then(|nanos| nanos.checked_add(fraction + i128::from(cut_off)))
+        .and_then(|whole| whole.checked_mul(unit)?.checked_add(fraction + i128::from(cut_off)))
         .unwrap_or(i128::MAX)
 }
 
@@ -226,17 +229,20 @@ mod tests {
     }
 
     #[test]
-    fn fast_path_equals_the_general_path() {
+    fn fast_path_equals_the_general_paths() {
         let digits: &[&[u8]] =
             &[b"", b"0", b"7", b"05", b"120", b"999999999", b"000000001", b"123456789012345678"];
         for (whole, fraction) in digits.iter().flat_map(|whole| digits.iter().map(move |part| (whole, part)))
         {
             let parts = Parts { negative: false, whole, fraction, suffix: "" };
             for exponent in [-9, -6, -3, 0, 3, 18, 30] {
-                for factor in [1, 1 << 10, 1 << 40, 1 << 60] {
-                    if let Some(amount) = small_amount(&parts, exponent, factor) {
-                        assert_eq!(amount, large_amount(&parts, exponent, factor));
-                    }
+                if let Some(amount) = small_amount(&parts, exponent, 1) {
+                    assert_eq!((amount, 0), decimal_amount(&parts, exponent));
+                }
+            }
+            for factor in [1 << 10, 1 << 40, 1 << 60] {
+                if let Some(amount) = small_amount(&parts, 0, factor) {
+                    assert_eq!(amount, binary_amount(&parts, factor));
                 }
             }
         }
@@ -250,6 +256,22 @@ mod tests {
         assert_eq!(nanos(&format!("{}1", "0".repeat(500))), NANOS_PER_UNIT);
         assert_eq!(nanos("100Ei"), LARGEST_BINARY);
         assert_eq!(nanos("-100Ei"), -LARGEST_BINARY);
+    }
+
+    #[test]
+    fn amounts_keep_29_significant_digits() {
+        let printed = |text: &str| text.parse::<Quantity>().unwrap().to_string();
+        let digits = "12345678901234567890123456789";
+        assert_eq!(printed(digits), digits);
+        assert_eq!(printed(&format!("{digits}0")), format!("{digits}0"));
+        assert_eq!(printed(&format!("-{digits}01")), "-1234567890123456789012345679k");
+        assert_eq!(printed(&format!("{digits}E")), format!("{digits}E"));
+        assert_eq!(printed(&format!("0.0{digits}1E")), "12345678901234567890123457n");
+        assert_eq!(printed("123456789012345678901.1234567891"), "123456789012345678901123456790n");
+        assert_eq!(printed(&"9".repeat(30)), "1e30");
+        assert_eq!(printed(&"9".repeat(500)), "100e498");
+        assert_eq!(printed("1.00000000000000000000000000001"), "1000000001n");
+        assert_eq!(printed("1000000000000000000000000000000000000000n"), "1e30");
     }
 
     #[test]
