@@ -127,7 +127,7 @@ impl Calculator<'_> {
         let (percent, ratio) = utilization_ratio(usage, requests, target).ok_or_else(|| {
             Failure::new(MetricFailureClass::NoValues, format!("{NO_VALUES} matched known pods"))
         })?;
-        let average = saturate_to_i64(usage) / length_to_i64(grouped.ready).max(1);
+        let average = average_of(usage, length_to_i64(grouped.ready));
 
         let filled_percent = i128::from(target.max(100));
         let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
@@ -311,14 +311,17 @@ struct Fill {
 
 /// Returns the utilization in percent, and its ratio to the target. `None` if the requests are 0.
 fn utilization_ratio(usage: i128, requests: i128, target: i32) -> Option<(i32, f64)> {
-    let usage = i128::from(saturate_to_i64(usage));
-    let requests = i128::from(saturate_to_i64(requests));
     let percent = saturate_to_i32((usage * 100).checked_div(requests)?);
     Some((percent, f64::from(percent) / f64::from(target)))
 }
 
 /// Returns the average in milli-units, and its ratio to the target.
 fn average_ratio(usage: i128, count: i64, target: i64) -> (i64, f64) {
-    let average = saturate_to_i64(usage) / count.max(1);
+    let average = average_of(usage, count);
     (average, average as f64 / target as f64)
+}
+
+/// Divides an exact sum of `count` values, towards zero.
+fn average_of(sum: i128, count: i64) -> i64 {
+    saturate_to_i64(sum / i128::from(count.max(1)))
 }

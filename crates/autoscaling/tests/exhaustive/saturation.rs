@@ -200,7 +200,7 @@ fn ratio_of_any_size_never_wraps_and_never_falls_with_the_load() {
 }
 
 #[test]
-fn sums_of_samples_of_any_size_saturate() {
+fn averages_of_samples_of_any_size_are_exact() {
     let edges = milli_edges();
     let names = ["web-0".into(), "web-1".into()];
     let cases = for_each_in_parallel(&edges, |&first| {
@@ -213,8 +213,8 @@ fn sums_of_samples_of_any_size_saturate() {
                 cases += 1;
                 let values = [first, second];
                 let got = workload.proposal(pod_values(names.iter().cloned().zip(values))).unwrap();
-                let average = clamp_to_i64(i128::from(first) + i128::from(second)) / 2;
-                let exact = clamp_to_i32(exact_ceil(2 * i128::from(average), target.into()));
+                let average = i128::midpoint(i128::from(first), i128::from(second));
+                let exact = clamp_to_i32(exact_ceil(2 * average, target.into()));
                 assert!(got == 2 || got.abs_diff(exact) <= 1, "({first} + {second}) / 2 of {target}: {got}");
                 assert!(
                     previous <= Some(got),

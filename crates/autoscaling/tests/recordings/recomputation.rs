@@ -168,13 +168,11 @@ impl<'a> Pods<'a> {
                 _ => {}
             }
         }
-        let usage = narrow(usage);
         if percent.is_some() {
-            let requests = i128::from(narrow(requests));
-            let percent = i128::from(usage) * 100 / requests;
+            let percent = usage * 100 / requests;
             return percent.clamp(i128::from(i32::MIN), i128::from(i32::MAX)) as f64 / target as f64;
         }
-        (usage / self.values(fill).max(1)) as f64 / target as f64
+        narrow(usage / i128::from(self.values(fill).max(1))) as f64 / target as f64
     }
 }
 
