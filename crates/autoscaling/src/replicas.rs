@@ -245,8 +245,7 @@ impl Calculator<'_> {
         } else {
             (ceil_to_count(value as f64 / target as f64), ProposalReason::PerPod)
         };
-        // As in upstream, the status shows the undivided total at zero replicas.
-        let shown = if self.status_replicas == 0 { value } else { ceil_to_milli(value as f64 / replicas) };
+        let shown = if self.status_replicas == 0 { 0 } else { ceil_to_milli(value as f64 / replicas) };
         let (target, shown) = (Measure::MilliPerPod(target), Measure::MilliPerPod(shown));
         MetricReading { total: Some(value), ..self.reading(target, shown, ratio, proposal, why) }
     }
