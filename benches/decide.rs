@@ -11,7 +11,7 @@ use autoscaling::pod::{
 };
 use autoscaling::query::{Answer, ContainerUsage, PodUsage};
 use autoscaling::selector::Selector;
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Answers, Hpa, Overlap, Scale, WriteOutcome, conclude, decide, plan};
@@ -102,7 +102,7 @@ impl Steady {
             status: &self.status,
         };
         let count = i32::try_from(self.pods.len()).unwrap_or(i32::MAX);
-        let scale = Scale::new(count, count, "app=web").expect("a literal selector");
+        let scale = Scale::new(count, count, "app=web", Version::default()).expect("a literal selector");
         let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &self.settings);
         let answers = Answers { metrics: vec![Some(Ok(self.usage.clone()))], pods: &self.pods };
         let decision = decide(&hpa, &plan, &answers, &self.history, &self.settings, self.now);
@@ -122,7 +122,7 @@ fn decide_cpu(bencher: Bencher<'_, '_>, pods: i32) {
         spec: &steady.spec,
         status: &steady.status,
     };
-    let scale = Scale::new(pods, pods, "app=web").expect("a literal selector");
+    let scale = Scale::new(pods, pods, "app=web", Version::default()).expect("a literal selector");
     let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &steady.settings);
     bencher.bench_local(|| {
         let answers = Answers { metrics: vec![Some(Ok(steady.usage.clone()))], pods: &steady.pods };

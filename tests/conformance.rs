@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use autoscaling::duration::GoDuration;
 use autoscaling::event::{EventIntent, EventKind};
+use autoscaling::settings::Version;
 use cluster::events::{Correlated, Correlator, EventTarget, Verdict};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -105,7 +106,8 @@ fn check_table(file: &Path, rows: &[Value], differences: &mut Vec<String>) -> us
     assert!(!rows.is_empty(), "{} is empty", file.display());
     let name = file.file_name().unwrap().to_string_lossy();
     let table = name.strip_suffix(".jsonl.gz").unwrap();
-    let row_check: fn(&Value) -> Vec<Comparison> = match table {
+    let version = rows::version_of(file);
+    let row_check: fn(&Value, Version) -> Vec<Comparison> = match table {
         "quantities" => rows::quantity,
         "selectors" => rows::selector,
         "label-selectors" => rows::label_selector,
@@ -114,7 +116,7 @@ fn check_table(file: &Path, rows: &[Value], differences: &mut Vec<String>) -> us
         other => panic!("{}: unknown table {other}", file.display()),
     };
     for row in rows {
-        for (part, expected, got) in row_check(row) {
+        for (part, expected, got) in row_check(row, version) {
             if expected != got {
                 differences
                     .push(format!("{table}: {part} of {row}\n    expected {expected}\n    got      {got}"));
@@ -124,7 +126,7 @@ fn check_table(file: &Path, rows: &[Value], differences: &mut Vec<String>) -> us
     rows.len()
 }
 
-fn duration(row: &Value) -> Vec<Comparison> {
+fn duration(row: &Value, _: Version) -> Vec<Comparison> {
     let expected = json!([row["nanos"], row["printed"], row["error"]]);
     let got = match row["text"].as_str().unwrap().parse::<GoDuration>() {
         Ok(duration) => json!([duration.0, duration.to_string(), null]),
@@ -134,7 +136,7 @@ fn duration(row: &Value) -> Vec<Comparison> {
 }
 
 /// Passes a sequence of events to one correlator, and compares its verdict on each event.
-fn correlation(row: &Value) -> Vec<Comparison> {
+fn correlation(row: &Value, _: Version) -> Vec<Comparison> {
     let mut correlator = Correlator::default();
     let start: Timestamp = "2000-01-01T00:00:00Z".parse().unwrap();
     let steps = row["steps"].as_array().unwrap().iter();

@@ -83,7 +83,7 @@ fn sync(
 ) -> Result<i32> {
     let World { settings, spec, status, generation, .. } = &*world;
     let hpa = Hpa { namespace: "shop", name: "web", generation: *generation, spec, status };
-    let plan: Plan = plan(&hpa, step.scale(last), |_| step.overlap.clone(), settings);
+    let plan: Plan = plan(&hpa, step.scale(last, settings.version), |_| step.overlap.clone(), settings);
     let answers = Answers { metrics: step.answers(plan.queries()), pods: &step.pods };
     let decision = decide(&hpa, &plan, &answers, history, settings, step.now);
     let sync = Sync { world, step, history, rescales, rebuilt, answers: &answers };

@@ -6,6 +6,7 @@
 mod once;
 mod plant;
 
+use autoscaling::settings::Version;
 use autoscaling::status::Status;
 use autoscaling::{Hpa, Overlap, Scale, WriteOutcome, conclude, decide, plan};
 use cluster::decode;
@@ -40,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
             autoscaling::history::History::default(),
             Timestamp::UNIX_EPOCH,
         );
-        let scale = Scale::new(3, 3, "app=web").expect("a valid selector");
+        let scale = Scale::new(3, 3, "app=web", Version::default()).expect("a valid selector");
         let plan = plan(&view, Ok(scale), |_| Overlap::None, &settings);
         let answers = autoscaling::Answers { metrics: vec![None; hpa.spec.metrics.len()], pods: &[] };
         let decision = decide(&view, &plan, &answers, &history, &settings, now);

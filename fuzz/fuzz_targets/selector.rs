@@ -11,6 +11,7 @@ mod plant;
 use std::collections::BTreeMap;
 
 use autoscaling::selector::{LabelSelector, LabelSelectorRequirement, Selector, go_print};
+use autoscaling::settings::Version;
 use libfuzzer_sys::fuzz_target;
 
 type Labels = BTreeMap<String, String>;
@@ -27,8 +28,8 @@ fuzz_target!(|input: &str| {
         check(selector, &labels);
         assert!(!selector.selects_nothing());
     }
-    let structured = LabelSelector::parse(text);
-    let scale = Selector::parse_scale(text);
+    let structured = LabelSelector::parse(text, Version::V1_38);
+    let scale = Selector::parse_scale(text, Version::V1_38);
     assert_eq!(scale.is_ok(), structured.is_ok(), "{text:?}");
     if let (Ok(selector), Ok(structured)) = (&scale, &structured) {
         let direct = direct.as_ref().expect("the selector of a scale must be a selector");

@@ -58,7 +58,7 @@ pub enum GateError {
     #[error("cannot set feature gate {0} to false, feature is locked to true")]
     Locked(String),
     /// The version cannot be emulated.
-    #[error("emulated version {} is neither 1.36 nor 1.37", failure::quote(.0))]
+    #[error("emulated version {} is none of {}", failure::quote(.0), Version::ALL.map(Version::name).join(", "))]
     Version(String),
     /// The flag names several versions.
     #[error("duplicate version flag: the flag names two versions")]
@@ -86,16 +86,18 @@ const POD_LEVEL_RESOURCES: &str = "PodLevelResources";
 const STALE_CONSISTENCY: &str = "StaleControllerConsistencyHPA";
 
 fn stage(gate: &str, version: Version) -> Option<Stage> {
-    let (in_1_36, in_1_37) = match gate {
-        SCALE_TO_ZERO => (Stage::Alpha, Stage::Beta),
-        CONFIGURABLE_TOLERANCE => (Stage::Beta, Stage::Locked),
-        GENERATION | OPTIMIZED_SELECTOR_STORE | STALE_CONSISTENCY => (Stage::PreAlpha, Stage::Beta),
-        POD_LEVEL_RESOURCES => (Stage::Beta, Stage::Beta),
+    let (in_1_36, in_1_37, in_1_38) = match gate {
+        SCALE_TO_ZERO => (Stage::Alpha, Stage::Beta, Stage::Beta),
+        CONFIGURABLE_TOLERANCE => (Stage::Beta, Stage::Locked, Stage::Locked),
+        GENERATION => (Stage::PreAlpha, Stage::Beta, Stage::Locked),
+        OPTIMIZED_SELECTOR_STORE | STALE_CONSISTENCY => (Stage::PreAlpha, Stage::Beta, Stage::Beta),
+        POD_LEVEL_RESOURCES => (Stage::Beta, Stage::Beta, Stage::Beta),
         _ => return None,
     };
     Some(match version {
         Version::V1_36 => in_1_36,
         Version::V1_37 => in_1_37,
+        Version::V1_38 => in_1_38,
     })
 }
 
@@ -207,6 +209,7 @@ mod tests {
             assert_eq!(settings, Settings::new(version));
         }
         assert!(gates(Version::V1_37, &[]).stale_consistency);
+        assert!(gates(Version::V1_38, &[]).stale_consistency);
         assert!(!gates(Version::V1_36, &[]).stale_consistency);
     }
 
@@ -230,6 +233,10 @@ mod tests {
             "cannot set feature gate HPAConfigurableTolerance to false, feature is locked to true"
         );
         assert!(gates(Version::V1_37, &["HPAConfigurableTolerance=true"]).configurable_tolerance);
+        let error = resolve(Version::V1_38, &["HPAGeneration=false"]).unwrap_err();
+        assert_eq!(error, "cannot set feature gate HPAGeneration to false, feature is locked to true");
+        assert!(gates(Version::V1_38, &["AllBeta=false"]).generation);
+        assert!(!gates(Version::V1_37, &["HPAGeneration=false"]).generation);
         assert!(!gates(Version::V1_36, &["HPAConfigurableTolerance=false"]).configurable_tolerance);
     }
 
@@ -277,9 +284,10 @@ mod tests {
         assert_eq!(parse(&["1.36"]), Ok(Version::V1_36));
         assert_eq!(parse(&["v1.37"]), Ok(Version::V1_37));
         assert_eq!(parse(&["kube=1.36"]), Ok(Version::V1_36));
+        assert_eq!(parse(&["v1.38.0"]), Ok(Version::V1_38));
         assert_eq!(
             parse(&["1.35"]).unwrap_err().to_string(),
-            "emulated version \"1.35\" is neither 1.36 nor 1.37"
+            "emulated version \"1.35\" is none of 1.36, 1.37, 1.38"
         );
         assert!(parse(&["1.36", "1.37"]).is_err());
         assert!(parse(&["wardle=1.36"]).is_err());

@@ -150,7 +150,7 @@ pub fn flags() -> Vec<Flag> {
         Flag::ignored("controller-start-interval", DURATION, "", MANAGER),
         Flag::ignored("controllers", STRINGS, "[*]", CONTROLLERS),
         flag("emulated-version", STRINGS, "", version, |d| &mut d.version)
-            .help(AUTOSCALING, "Kubernetes minor version to emulate: 1.36 or 1.37 (default 1.37)."),
+            .help(AUTOSCALING, "Kubernetes minor version to emulate: 1.36, 1.37 or 1.38 (default 1.37)."),
         Flag::ignored("external-cloud-volume-plugin", TEXT, "", OTHER),
         flag("feature-gates", FEATURE_GATES, "", Ok, |d| &mut d.gates).help(
             AUTOSCALING,

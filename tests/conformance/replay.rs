@@ -290,8 +290,8 @@ impl Fixture {
 /// The options with the flags of a recording. A feature gate that the recording does not set has the default of the
 /// emulated version.
 fn options(recording: &Value) -> Options {
-    let newest = recording["emulatedVersion"] == "1.37";
-    let mut settings = Settings::new(if newest { Version::V1_37 } else { Version::V1_36 });
+    let version = Version::named(recording["emulatedVersion"].as_str().unwrap()).unwrap();
+    let mut settings = Settings::new(version);
     let flags = &recording["config"];
     let duration =
         |name: &str| flags[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
@@ -306,7 +306,7 @@ fn options(recording: &Value) -> Options {
     settings.pod_level_resources = gate("PodLevelResources", settings.pod_level_resources);
     Options {
         settings,
-        stale_consistency: gate("StaleControllerConsistencyHPA", newest),
+        stale_consistency: gate("StaleControllerConsistencyHPA", version > Version::V1_36),
         sync_period: duration("syncPeriod"),
         // Each sync must use its recorded metrics, even if it follows another sync closely.
         metric_sharing: Some(Duration::ZERO),
@@ -339,7 +339,7 @@ fn workload(target: &Value, namespace: &str) -> Option<Value> {
     let count = |field: &str| i32::try_from(target[field].as_i64().unwrap_or(0)).ok();
     // A Scale may have no selector, but a workload needs one.
     let selector = target["selector"].as_str().filter(|selector| !selector.is_empty())?;
-    let selector = LabelSelector::parse(selector).ok()?;
+    let selector = LabelSelector::parse(selector, Version::default()).ok()?;
     let labels = selector.match_labels.clone().filter(|_| selector.match_expressions.is_none())?;
     let (replicas, status) = (count("specReplicas")?, count("statusReplicas")?);
     Some(json!({

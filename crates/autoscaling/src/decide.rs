@@ -155,7 +155,7 @@ fn ambiguous(selector: &str, hpas: &[String], settings: &Settings) -> String {
         Version::V1_36 => {
             format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", hpas.join(" "))
         }
-        Version::V1_37 => {
+        Version::V1_37 | Version::V1_38 => {
             let two = hpas.get(..2).filter(|_| settings.optimized_selector_store);
             let named = two.unwrap_or(hpas).join(" ");
             format!("pods by selector {selector} are controlled by more than one HPA (e.g. [{named}])")
@@ -254,8 +254,7 @@ impl Decision {
             }
         }
         if let Some(first) = first_failure {
-            // Upstream 1.36 does not recognize a spec error after wrapping it.
-            let is_spec = first.is_spec && settings.version > Version::V1_36;
+            let is_spec = first.is_spec && settings.version.labels_unknown_types();
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }
         let total = hpa.spec.metrics.len();

@@ -247,7 +247,12 @@ mod tests {
         .unwrap();
         let (status, settings, now) = (Status::default(), Settings::default(), Timestamp::UNIX_EPOCH);
         let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec: &spec, status: &status };
-        let plan = plan(&hpa, Ok(Scale::new(4, 4, "app=web").unwrap()), |_| Overlap::None, &settings);
+        let plan = plan(
+            &hpa,
+            Ok(Scale::new(4, 4, "app=web", crate::settings::Version::default()).unwrap()),
+            |_| Overlap::None,
+            &settings,
+        );
         let value = ExternalValue { value: "80".parse().unwrap(), timestamp: Some(now) };
         let failed = QueryError::new(MetricFailureClass::Other, "no");
         let answers = Answers {

@@ -26,7 +26,7 @@
 //! use autoscaling::pod::{ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition};
 //! use autoscaling::pod::ResourceList;
 //! use autoscaling::query::{Answer, ContainerUsage, PodUsage};
-//! use autoscaling::settings::Settings;
+//! use autoscaling::settings::{Settings, Version};
 //! use autoscaling::spec::Spec;
 //! use autoscaling::status::Status;
 //! use autoscaling::{Answers, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, decide, plan};
@@ -70,7 +70,7 @@
 //!     });
 //! }
 //!
-//! let scale = Scale::new(2, 2, "app=web")?;
+//! let scale = Scale::new(2, 2, "app=web", Version::default())?;
 //! let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
 //! let answers = Answers { metrics: vec![Some(Ok(Answer::Resource(usage.into())))], pods: &pods };
 //! let mut history = History::default();

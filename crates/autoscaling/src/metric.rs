@@ -211,7 +211,9 @@ fn object(
         let (metric, kind, namespace, name) = (&metric.name, &described.kind, hpa.namespace, &described.name);
         match settings.version {
             Version::V1_36 => format!("unable to get metric {metric}: {kind} on {namespace} {name}/{error}"),
-            Version::V1_37 => format!("unable to get metric {metric} on {kind} {namespace}/{name}: {error}"),
+            Version::V1_37 | Version::V1_38 => {
+                format!("unable to get metric {metric} on {kind} {namespace}/{name}: {error}")
+            }
         }
     };
     let value = match answer {
@@ -232,7 +234,7 @@ fn object(
         Err(unread) => Err(unread),
     };
     let value = value.map_err(|unread| unread.failure(unable, "custom"));
-    let reading = value.and_then(|value| calculator.single(value, target)).map_err(|failure| {
+    let reading = value.and_then(|value| calculator.object(value, target)).map_err(|failure| {
         let detail = match target {
             ValueTarget::Value(_) => String::new(),
             ValueTarget::AverageValue(_) => format!("failed to get {} object metric: ", metric.name),
@@ -240,8 +242,12 @@ fn object(
         object_failure(&detail, failure)
     })?;
     let name = match target {
-        ValueTarget::Value(_) => format!("{} metric {}", described.kind, metric.name),
-        ValueTarget::AverageValue(_) => external_name(metric),
+        ValueTarget::AverageValue(_) if !settings.version.names_object_averages_by_kind() => {
+            external_name(metric)
+        }
+        ValueTarget::AverageValue(_) | ValueTarget::Value(_) => {
+            format!("{} metric {}", described.kind, metric.name)
+        }
     };
     let status = MetricStatus {
         kind: "Object".to_owned(),

@@ -6,7 +6,7 @@ use crate::explanation::DecisionPath;
 use crate::failure::ScaleFailureClass;
 use crate::query::Query;
 use crate::selector::{LabelSelector, Selector, SelectorError};
-use crate::settings::Settings;
+use crate::settings::{Settings, Version};
 use crate::spec::{MetricSource, Spec};
 use crate::status::{CrossVersionObjectReference, SCALED_TO_ZERO, Status, is_true};
 
@@ -137,12 +137,17 @@ pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVer
 pub struct ScaleError(#[from] SelectorError);
 
 impl Scale {
-    /// Creates a Scale from `spec.replicas`, `status.replicas` and `status.selector`.
+    /// Creates a Scale from `spec.replicas`, `status.replicas` and `status.selector`, which `version` reads.
     ///
     /// # Errors
     /// Fails like [`Selector::parse_scale`].
-    pub fn new(replicas: i32, status_replicas: i32, selector: &str) -> Result<Self, ScaleError> {
-        let selector = Selector::parse_scale(selector)?;
+    pub fn new(
+        replicas: i32,
+        status_replicas: i32,
+        selector: &str,
+        version: Version,
+    ) -> Result<Self, ScaleError> {
+        let selector = Selector::parse_scale(selector, version)?;
         let selector_text = selector.to_string().into();
         Ok(Self { replicas, status_replicas, selector: Arc::new(selector), selector_text })
     }

@@ -175,35 +175,43 @@ fn after(start: Timestamp, duration: Duration) -> Timestamp {
     start.saturating_add(duration).unwrap_or(start)
 }
 
-/// Returns a pod's request in milli-units, of one container or of the whole pod. `pod_level` is the gate
-/// PodLevelResources. An error fails the whole metric.
+/// Returns a pod's request in milli-units, of one container or of the whole pod. An error fails the whole metric.
 pub(crate) fn request_of(
     pod: &Pod,
     resource: &str,
     container: Option<&str>,
-    pod_level: bool,
+    settings: &Settings,
 ) -> Result<i64, Failure> {
     let requests = &*pod.requests;
+    let containers = &requests.containers;
     match container {
         Some(name) => {
-            let container = long_running(requests).find(|container| &*container.name == name);
+            let container =
+                containers.iter().chain(sidecars(requests)).find(|container| &*container.name == name);
             let container = container.ok_or_else(|| {
                 let text = format!("container {name} {NO_CONTAINER} {}", pod.name);
                 Failure::new(MetricFailureClass::NoContainer, text)
             })?;
             milli_request(pod, container, resource)
         }
-        None if pod_level && requests.pod_level.iter().any(|(resource, _)| is_pod_level(resource)) => {
+        None if settings.pod_level_resources
+            && requests.pod_level.iter().any(|(resource, _)| is_pod_level(resource)) =>
+        {
             effective(requests, resource).map(Quantity::milli_value).ok_or_else(|| {
                 let text = format!("{MISSING_POD_REQUEST} {resource} in Pod {}", pod.name);
                 Failure::new(MetricFailureClass::MissingPodRequest, text)
             })
         }
         None => {
-            let requests = long_running(requests)
-                .map(|container| milli_request(pod, container, resource).map(i128::from))
-                .sum::<Result<i128, _>>();
-            requests.map(saturate_to_i64)
+            let request = |container| milli_request(pod, container, resource).map(i128::from);
+            // The order decides which container an error names.
+            let (sidecars, containers) = (sidecars(requests).map(request), containers.iter().map(request));
+            let sum: Result<i128, _> = if settings.version.checks_sidecars_first() {
+                sidecars.chain(containers).sum()
+            } else {
+                containers.chain(sidecars).sum()
+            };
+            sum.map(saturate_to_i64)
         }
     }
 }
@@ -216,12 +224,8 @@ fn milli_request(pod: &Pod, container: &ContainerRequests, resource: &str) -> Re
     })
 }
 
-/// The containers and the sidecars of a pod.
-fn long_running(requests: &PodRequests) -> impl Iterator<Item = &ContainerRequests> {
-    requests
-        .containers
-        .iter()
-        .chain(requests.init_containers.iter().filter(|container| container.restartable))
+fn sidecars(requests: &PodRequests) -> impl Iterator<Item = &ContainerRequests> {
+    requests.init_containers.iter().filter(|container| container.restartable)
 }
 
 /// Whether Kubernetes supports pod-level requests of the resource.

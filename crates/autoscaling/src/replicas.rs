@@ -80,24 +80,24 @@ impl Calculator<'_> {
         Ok(self.average(self.group(samples, false)?, target_milli).0)
     }
 
-    /// Computes a metric with a single value, which is in milli-units.
-    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
-        match target {
-            ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
-            ValueTarget::AverageValue(target) => Ok(self.value_per_pod(value, target.milli_value())),
-        }
+    /// Computes an Object metric. `value` is in milli-units.
+    pub(crate) fn object(&self, value: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
+        self.single(value, target, self.settings.version.shows_saturated_objects_undivided())
     }
 
-    /// Computes an External metric. `total` is in milli-units. As in upstream, the status shows a total of `i64::MAX`
-    /// undivided, even with a target per pod.
+    /// Computes an External metric. `total` is in milli-units.
     pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
-        let mut computed = self.single(total, target)?;
-        if total as f64 >= i64::MAX as f64
-            && let Measure::MilliPerPod(shown) = &mut computed.value
-        {
-            *shown = i64::MAX;
+        self.single(total, target, true)
+    }
+
+    /// `undivided`: the status shows a saturated value as it is, even with a target per pod.
+    fn single(&self, value: i64, target: ValueTarget, undivided: bool) -> Result<MetricReading, Failure> {
+        match target {
+            ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
+            ValueTarget::AverageValue(target) => {
+                Ok(self.value_per_pod(value, target.milli_value(), undivided))
+            }
         }
-        Ok(computed)
     }
 
     fn group(&self, samples: Vec<Sample<'_>>, cpu: bool) -> Result<GroupedPods, Failure> {
@@ -119,7 +119,7 @@ impl Calculator<'_> {
         target: i32,
     ) -> Result<(MetricReading, i64), Failure> {
         for (verdict, pod) in grouped.pods.iter_mut().zip(self.pods) {
-            verdict.request = Some(request_of(pod, resource, container, self.settings.pod_level_resources)?);
+            verdict.request = Some(request_of(pod, resource, container, self.settings)?);
         }
         let requested = |pod: &PodVerdict| i128::from(pod.request.unwrap_or(0));
         let usage = grouped.ready_sum();
@@ -237,7 +237,7 @@ impl Calculator<'_> {
         Ok(MetricReading { ready_pods, ..self.reading(target, value, ratio, proposal, why) })
     }
 
-    fn value_per_pod(&self, value: i64, target: i64) -> MetricReading {
+    fn value_per_pod(&self, value: i64, target: i64, undivided: bool) -> MetricReading {
         let replicas = f64::from(self.status_replicas);
         let ratio = value as f64 / (target as f64 * replicas);
         let (proposal, why) = if self.status_replicas != 0 && self.tolerance.holds(ratio) {
@@ -245,7 +245,14 @@ impl Calculator<'_> {
         } else {
             (ceil_to_count(value as f64 / target as f64), ProposalReason::PerPod)
         };
-        let shown = if self.status_replicas == 0 { 0 } else { ceil_to_milli(value as f64 / replicas) };
+        // As in upstream, a value counts as saturated if its float64 is 2⁶³.
+        let shown = if undivided && value as f64 >= i64::MAX as f64 {
+            i64::MAX
+        } else if self.status_replicas == 0 {
+            0
+        } else {
+            ceil_to_milli(value as f64 / replicas)
+        };
         let (target, shown) = (Measure::MilliPerPod(target), Measure::MilliPerPod(shown));
         MetricReading { total: Some(value), ..self.reading(target, shown, ratio, proposal, why) }
     }

@@ -41,17 +41,21 @@ pub enum Version {
     #[default]
     #[serde(rename = "1.37")]
     V1_37,
+    /// Kubernetes 1.38, as of its first beta.
+    #[serde(rename = "1.38")]
+    V1_38,
 }
 
 impl Version {
     /// All versions, from the oldest to the newest.
-    pub const ALL: [Self; 2] = [Self::V1_36, Self::V1_37];
+    pub const ALL: [Self; 3] = [Self::V1_36, Self::V1_37, Self::V1_38];
 
     /// The name of the version in flags and texts, such as `1.37`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V1_36 => "1.36",
             Self::V1_37 => "1.37",
+            Self::V1_38 => "1.38",
         }
     }
 
@@ -59,22 +63,48 @@ impl Version {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.name() == name)
     }
+
+    /// Whether the label `error` shows that the type of a metric is unknown. 1.36 loses the class of the error.
+    pub(crate) fn labels_unknown_types(self) -> bool {
+        self >= Self::V1_37
+    }
+
+    /// Whether the selector of a Scale may contain `key!=value`.
+    pub(crate) fn allows_scale_not_equals(self) -> bool {
+        self >= Self::V1_38
+    }
+
+    /// Whether conditions name an Object metric with a target per pod by its kind. Before, they name it like an
+    /// External metric.
+    pub(crate) fn names_object_averages_by_kind(self) -> bool {
+        self >= Self::V1_38
+    }
+
+    /// Whether the status shows a saturated Object value undivided, like a saturated External sum.
+    pub(crate) fn shows_saturated_objects_undivided(self) -> bool {
+        self >= Self::V1_38
+    }
+
+    /// Whether the error about a missing request names sidecars before containers.
+    pub(crate) fn checks_sidecars_first(self) -> bool {
+        self >= Self::V1_38
+    }
 }
 
 impl Settings {
     /// The default flags and gates of a version.
     pub fn new(version: Version) -> Self {
-        let newest = version == Version::V1_37;
+        let since_1_37 = version >= Version::V1_37;
         Self {
             tolerance: 0.1,
             downscale_stabilization: Duration::from_mins(5),
             cpu_initialization_period: Duration::from_mins(5),
             initial_readiness_delay: Duration::from_secs(30),
             version,
-            scale_to_zero: newest,
-            generation: newest,
+            scale_to_zero: since_1_37,
+            generation: since_1_37,
             configurable_tolerance: true,
-            optimized_selector_store: newest,
+            optimized_selector_store: since_1_37,
             pod_level_resources: true,
         }
     }

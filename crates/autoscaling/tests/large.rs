@@ -11,7 +11,7 @@ use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
 use autoscaling::query::{Answer, ContainerUsage, PodUsage, QueryError};
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{
@@ -81,7 +81,7 @@ impl Target {
 
     fn plan(&self) -> Plan {
         let replicas = i32::try_from(self.pods.len()).unwrap();
-        let scale = Scale::new(replicas, replicas, "app=web").unwrap();
+        let scale = Scale::new(replicas, replicas, "app=web", Version::default()).unwrap();
         plan(&self.hpa(), Ok(scale), |_| Overlap::None, &self.settings)
     }
 

@@ -120,8 +120,8 @@ fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
 }
 
 fn settings_of(recording: &Value) -> Settings {
-    let newest = recording["emulatedVersion"] == "1.37";
-    let mut settings = Settings::new(if newest { Version::V1_37 } else { Version::V1_36 });
+    let version = Version::named(recording["emulatedVersion"].as_str().unwrap()).unwrap();
+    let mut settings = Settings::new(version);
     let config = &recording["config"];
     let seconds = |name: &str| go_seconds(config[name].as_str().unwrap());
     settings.tolerance = config["tolerance"].as_f64().unwrap();
@@ -129,9 +129,9 @@ fn settings_of(recording: &Value) -> Settings {
     settings.cpu_initialization_period = seconds("cpuInitializationPeriod");
     settings.initial_readiness_delay = seconds("initialReadinessDelay");
     let gate = |name: &str, default: bool| config["featureGates"][name].as_bool().unwrap_or(default);
-    settings.scale_to_zero = gate("HPAScaleToZero", newest);
-    settings.generation = gate("HPAGeneration", newest);
-    settings.configurable_tolerance = gate("HPAConfigurableTolerance", true);
+    settings.scale_to_zero = gate("HPAScaleToZero", settings.scale_to_zero);
+    settings.generation = gate("HPAGeneration", settings.generation);
+    settings.configurable_tolerance = gate("HPAConfigurableTolerance", settings.configurable_tolerance);
     settings
 }
 
@@ -154,7 +154,7 @@ fn one(world: &mut World, key: &str, stored: &mut HpaState, settings: &Settings,
             Err(ScaleFailure { class: ScaleFailureClass::InvalidReference, message: error.to_string() }),
         ),
         Ok(group) => {
-            let (path, scale) = world.scale(group, &target.kind, &target.name);
+            let (path, scale) = world.scale(group, &target.kind, &target.name, settings.version);
             (
                 path,
                 scale.map_err(|message| ScaleFailure {

@@ -6,6 +6,8 @@
 mod invalid_input;
 #[path = "texts/sentences.rs"]
 mod sentences;
+#[path = "texts/versions.rs"]
+mod versions;
 #[allow(dead_code, reason = "shared with the proofs")]
 #[path = "exhaustive/workload.rs"]
 mod workload;

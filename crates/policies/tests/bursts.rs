@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use autoscaling::history::History;
 use autoscaling::query::{Answer, ExternalValue};
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Evaluation, Hpa, Overlap, Scale, plan};
@@ -56,7 +56,7 @@ fn sync(
 ) -> PolicyDecision {
     let (spec, settings, status) = (spec(), Settings::default(), Status::default());
     let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec: &spec, status: &status };
-    let scale = Scale::new(replicas, replicas, "app=web").unwrap();
+    let scale = Scale::new(replicas, replicas, "app=web", Version::default()).unwrap();
     let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
     let mut evaluation = Evaluation::new(&hpa, &plan, &settings);
     let now = Timestamp::from_second(second).unwrap();

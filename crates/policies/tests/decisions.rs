@@ -7,7 +7,7 @@ use std::sync::Arc;
 use autoscaling::failure::MetricFailureClass;
 use autoscaling::history::History;
 use autoscaling::query::{Answer, ExternalValue, QueryError};
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Decision, Evaluation, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, plan};
@@ -77,7 +77,7 @@ impl Target {
         decide: impl FnOnce(Evaluation<'_>) -> T,
     ) -> T {
         let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec, status: &self.status };
-        let scale = Scale::new(self.replicas, self.replicas, "app=web").unwrap();
+        let scale = Scale::new(self.replicas, self.replicas, "app=web", Version::default()).unwrap();
         let plan = plan(&hpa, Ok(scale), |_| self.overlap.clone(), settings);
         let mut evaluation = Evaluation::new(&hpa, &plan, settings);
         for (index, total) in totals.iter().enumerate().take(evaluation.metrics()) {

@@ -158,7 +158,7 @@ pub fn raise(u: &mut Unstructured<'_>, answer: &Answer) -> Result<Option<Answer>
 }
 
 fn settings(u: &mut Unstructured<'_>) -> Result<Settings> {
-    let version = if u.arbitrary()? { Version::V1_37 } else { Version::V1_36 };
+    let version = *u.choose(&Version::ALL)?;
     let mut settings = Settings::new(version);
     if u.ratio(1, 4_u8)? {
         settings.tolerance = f64::from(u.arbitrary::<u16>()?) / 1000.0;
@@ -425,13 +425,13 @@ fn answer(
 
 impl Step {
     /// Returns the Scale of the target, or a failure to read it. `last` is the count after the previous sync.
-    pub fn scale(&self, last: i32) -> Result<Scale, ScaleFailure> {
+    pub fn scale(&self, last: i32, version: Version) -> Result<Scale, ScaleFailure> {
         let failure = |message| ScaleFailure { class: ScaleFailureClass::InvalidReference, message };
         if self.scale_failed {
             return Err(failure("no matches for kind \"Deployment\" in group \"apps\"".to_owned()));
         }
         let replicas = self.replicas.unwrap_or(last);
-        Scale::new(replicas, self.status_replicas.unwrap_or(replicas), self.selector)
+        Scale::new(replicas, self.status_replicas.unwrap_or(replicas), self.selector, version)
             .map_err(|error| failure(error.to_string()))
     }
 

@@ -87,7 +87,7 @@ fn invalid_values_are_refused_with_the_flag() {
     for count in ["-1", "1001"] {
         assert_eq!(reason("--decisions-per-hpa", count), "must be 0 to 1000");
     }
-    assert_eq!(reason("--emulated-version", "1.35"), "emulated version \"1.35\" is neither 1.36 nor 1.37");
+    assert_eq!(reason("--emulated-version", "1.35"), "emulated version \"1.35\" is none of 1.36, 1.37, 1.38");
     assert_eq!(
         reason("--feature-gates", "HPAConfigurableTolerance=false"),
         "cannot set feature gate HPAConfigurableTolerance to false, feature is locked to true"
@@ -114,9 +114,11 @@ fn negative_values_are_accepted_as_by_kube_controller_manager() {
 fn emulated_version_sets_its_gates() {
     assert_eq!(config("--emulated-version=1.36").controller.settings, Settings::new(Version::V1_36));
     assert!(!config("--emulated-version=kube=1.36").controller.stale_consistency);
+    assert_eq!(config("--emulated-version=1.38").controller.settings, Settings::new(Version::V1_38));
     let mixed = read(&["--feature-gates=HPAScaleToZero=true", "--emulated-version=v1.36"]).unwrap();
     assert!(mixed.controller.settings.scale_to_zero);
     assert!(!config("--feature-gates=StaleControllerConsistencyHPA=false").controller.stale_consistency);
+    assert_eq!(Version::default(), Version::V1_37);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::settings::Version;
+
 mod parse;
 mod validate;
 
@@ -71,13 +73,13 @@ impl Selector {
         parse::requirements(text).map(Self::all_of)
     }
 
-    /// Parses `status.selector` of a Scale like upstream's scale client: as a [`LabelSelector`], which is then
-    /// converted.
+    /// Parses `status.selector` of a Scale like upstream's scale client of a version: as a [`LabelSelector`], which is
+    /// then converted.
     ///
     /// # Errors
     /// Fails like [`LabelSelector::parse`] and [`Self::from_label_selector`].
-    pub fn parse_scale(text: &str) -> Result<Self, SelectorError> {
-        Self::from_label_selector(Some(&LabelSelector::parse(text)?))
+    pub fn parse_scale(text: &str, version: Version) -> Result<Self, SelectorError> {
+        Self::from_label_selector(Some(&LabelSelector::parse(text, version)?))
     }
 
     /// Converts the structured form, like `metav1.LabelSelectorAsSelector`. An absent selector matches nothing, and an
@@ -265,8 +267,21 @@ mod tests {
     }
 
     #[test]
+    fn scale_with_not_equals_reads_as_notin_from_1_38_on() {
+        let scale = |text: &str| Selector::parse_scale(text, Version::V1_38).map_err(|error| error.message);
+        assert_eq!(scale("b!=c,a!=,b!=d").unwrap().to_string(), "a notin (),b notin (c),b notin (d)");
+        assert!(scale("a!=b").unwrap().matches(&labels(&[])));
+        assert!(!scale("a!=b").unwrap().matches(&labels(&[("a", "b")])));
+        assert_eq!(scale("a!=b,c>1").unwrap_err(), r#""gt" isn't supported in label selectors"#);
+        assert_eq!(scale("a!=b,c<1").unwrap_err(), r#""lt" isn't supported in label selectors"#);
+        let refused = Selector::parse_scale("a!=b,c>1", Version::V1_37).unwrap_err().message;
+        assert_eq!(refused, r#""!=" is not a valid label selector operator"#);
+    }
+
+    #[test]
     fn scale_accepts_what_a_structured_selector_can_express() {
-        let scale = |text: &str| Selector::parse_scale(text).map(|selector| selector.to_string());
+        let scale =
+            |text: &str| Selector::parse_scale(text, Version::V1_37).map(|selector| selector.to_string());
         assert_eq!(scale("b==c,a,!d,e in (g,f)").unwrap(), "a,b=c,!d,e in (f,g)");
         assert_eq!(scale("").unwrap(), "");
         assert_eq!(scale("a=1,a=2").unwrap(), "a=2");

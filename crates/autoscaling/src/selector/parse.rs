@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Operator, Requirement, SelectorError, validate};
 use crate::failure;
+use crate::settings::Version;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -241,12 +242,12 @@ pub struct LabelSelectorRequirement {
 }
 
 impl LabelSelector {
-    /// Parses the text form, like `metav1.ParseToLabelSelector`.
+    /// Parses the text form, like `metav1.ParseToLabelSelector` of a version.
     ///
     /// # Errors
-    /// Fails like [`Selector::parse`](super::Selector::parse), and for the operators `!=`, `<` and `>`, which the
-    /// structured form lacks.
-    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+    /// Fails like [`Selector::parse`](super::Selector::parse), and for the operators `<` and `>`, which the structured
+    /// form lacks. Before 1.38, also fails for `!=`.
+    pub fn parse(text: &str, version: Version) -> Result<Self, SelectorError> {
         let mut requirements = requirements(text).map_err(|error| SelectorError {
             message: format!("couldn't parse the selector string \"{text}\": {error}"),
         })?;
@@ -263,6 +264,7 @@ impl LabelSelector {
                 }
                 Operator::In => "In",
                 Operator::NotIn => "NotIn",
+                Operator::NotEquals if version.allows_scale_not_equals() => "NotIn",
                 Operator::Exists => "Exists",
                 Operator::DoesNotExist => "DoesNotExist",
                 Operator::GreaterThan | Operator::LessThan => {

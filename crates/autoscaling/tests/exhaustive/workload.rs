@@ -10,7 +10,7 @@ use autoscaling::pod::{
 };
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::{Answer, ContainerUsage, CustomValue, ExternalValue, PodUsage, QueryError};
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::{Behavior, MetricSource, ResourceTarget, Spec, ValueTarget};
 use autoscaling::status::{Condition, MetricIdentifier, Status};
 use autoscaling::{Answers, Decision, Hpa, Overlap, Scale, Verdict, decide, plan};
@@ -103,7 +103,7 @@ impl Workload {
     }
 }
 
-static SELECTED: LazyLock<Scale> = LazyLock::new(|| Scale::new(0, 0, "app=web").unwrap());
+static SELECTED: LazyLock<Scale> = LazyLock::new(|| Scale::new(0, 0, "app=web", Version::default()).unwrap());
 
 /// The time of most decisions.
 pub(crate) const NOW: Timestamp = Timestamp::constant(1_000_000, 0);

@@ -9,6 +9,7 @@ use autoscaling::pod::{
 };
 use autoscaling::query::{Answer, ContainerUsage, CustomValue, ExternalValue, PodUsage, Query, QueryError};
 use autoscaling::selector::{Labels, Selector};
+use autoscaling::settings::Version;
 use autoscaling::{Scale, WriteOutcome};
 use serde_json::Value;
 
@@ -67,6 +68,7 @@ impl World {
         group: &str,
         kind: &str,
         name: &str,
+        version: Version,
     ) -> (Option<String>, Result<Scale, String>) {
         let Some(resource) = resource_of(group, kind) else {
             return (None, Err(format!("no matches for kind \"{kind}\" in group \"{group}\"")));
@@ -88,7 +90,7 @@ impl World {
         }
         let count = |name: &str| i32::try_from(target[name].as_i64().unwrap_or(0)).unwrap();
         let selector = target["selector"].as_str().unwrap_or_default();
-        let scale = Scale::new(count("specReplicas"), count("statusReplicas"), selector);
+        let scale = Scale::new(count("specReplicas"), count("statusReplicas"), selector, version);
         (Some(path), scale.map_err(|error| error.to_string()))
     }
 

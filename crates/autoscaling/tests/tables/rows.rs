@@ -1,16 +1,24 @@
 //! Compares one row of a table with the core. The test `conformance` of the root package also uses this module.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::selector::{LabelSelector, Selector, go_print};
+use autoscaling::settings::Version;
 use serde_json::{Value, json};
 
 /// The compared property, upstream's value, and the core's value.
 pub(crate) type Comparison = (&'static str, Value, Value);
 
+/// The version of a table, from the name of a folder above it. Without such a name, the default version.
+pub(crate) fn version_of(table: &Path) -> Version {
+    let mut folders = table.ancestors().filter_map(|folder| folder.file_name()?.to_str());
+    folders.find_map(Version::named).unwrap_or_default()
+}
+
 /// Compares a row of `quantities`.
-pub(crate) fn quantity(row: &Value) -> Vec<Comparison> {
+pub(crate) fn quantity(row: &Value, _: Version) -> Vec<Comparison> {
     let parsed = row["text"].as_str().unwrap().parse::<Quantity>();
     let mut compared = vec![outcome("canonical", row, &parsed)];
     let Ok(parsed) = parsed else { return compared };
@@ -37,13 +45,13 @@ pub(crate) fn quantity(row: &Value) -> Vec<Comparison> {
 }
 
 /// Compares a row of `selectors`.
-pub(crate) fn selector(row: &Value) -> Vec<Comparison> {
+pub(crate) fn selector(row: &Value, version: Version) -> Vec<Comparison> {
     let text = row["text"].as_str().unwrap();
     let parsed = Selector::parse(text);
     let scale = json!({ "canonical": row["scaleCanonical"], "error": row["scaleError"] });
     let mut compared = vec![
         outcome("text", row, &parsed),
-        outcome("text through the Scale", &scale, &Selector::parse_scale(text)),
+        outcome("text through the Scale", &scale, &Selector::parse_scale(text, version)),
     ];
     if let Ok(parsed) = parsed {
         for case in row["matches"].as_array().into_iter().flatten() {
@@ -55,7 +63,7 @@ pub(crate) fn selector(row: &Value) -> Vec<Comparison> {
 }
 
 /// Compares a row of `label-selectors`.
-pub(crate) fn label_selector(row: &Value) -> Vec<Comparison> {
+pub(crate) fn label_selector(row: &Value, _: Version) -> Vec<Comparison> {
     let selector: Option<LabelSelector> = serde_json::from_value(row["labelSelector"].clone()).unwrap();
     let converted = Selector::from_label_selector(selector.as_ref());
     let mut compared = vec![

@@ -145,7 +145,11 @@ fn hpa_without_metrics_has_no_count() {
 
 #[test]
 fn unknown_metric_type_is_a_spec_error_since_1_37() {
-    for (version, label) in [(Version::V1_36, ErrorLabel::Internal), (Version::V1_37, ErrorLabel::Spec)] {
+    for (version, label) in [
+        (Version::V1_36, ErrorLabel::Internal),
+        (Version::V1_37, ErrorLabel::Spec),
+        (Version::V1_38, ErrorLabel::Spec),
+    ] {
         let mut workload = with_metric(r#"{"type":"Wishes"}"#);
         workload.settings = Settings::new(version);
         let decision = workload.decide_all(vec![None], &History::default(), NOW);
@@ -165,7 +169,7 @@ fn decided(scale: Result<Scale, ScaleFailure>, overlap: Overlap, settings: &Sett
 #[test]
 fn sync_that_cannot_use_metrics_reports_its_reason() {
     let settings = Settings::default();
-    let scale = |selector: &str| Ok(Scale::new(3, 3, selector).unwrap());
+    let scale = |selector: &str| Ok(Scale::new(3, 3, selector, Version::default()).unwrap());
     let deleted = decided(scale("app=web"), Overlap::Deleted, &settings);
     let message = "HPA shop/web was deleted during reconciliation";
     assert_eq!(deleted.verdict(), &Verdict::NoCount(message.to_owned()));
@@ -218,7 +222,7 @@ fn sync_that_cannot_use_metrics_reports_its_reason() {
 
 #[test]
 fn invalid_scale_selector_is_reported_with_its_origin() {
-    let error = Scale::new(3, 3, "a!=b").unwrap_err();
+    let error = Scale::new(3, 3, "a!=b", Version::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "received an object from a /scale endpoint which was not convertible to autoscaling Scale: failed to parse \

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use autoscaling::failure;
 use autoscaling::selector::{LabelSelector, Selector, SelectorError};
+use autoscaling::settings::Version;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -291,7 +292,8 @@ fn write(mapping: &Mapping, scale: &ScaleObject) -> Result<Vec<u8>, EncodeError>
 }
 
 fn legacy_status(replicas: i32, selector: &str) -> Result<LegacyStatus, SelectorError> {
-    let structured = LabelSelector::parse(selector)?;
+    // The decision has accepted this selector, so the newest rules apply.
+    let structured = LabelSelector::parse(selector, Version::V1_38)?;
     let text = Selector::from_label_selector(Some(&structured))?.to_string();
     let labels = structured.match_labels.filter(|_| structured.match_expressions.is_none());
     Ok(LegacyStatus {

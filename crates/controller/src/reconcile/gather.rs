@@ -258,7 +258,7 @@ mod tests {
     use autoscaling::failure::MetricFailureClass;
     use autoscaling::history::History;
     use autoscaling::query::QueryError;
-    use autoscaling::settings::Settings;
+    use autoscaling::settings::{Settings, Version};
     use autoscaling::spec::Spec;
     use autoscaling::status::Status;
     use autoscaling::{Hpa, Overlap, Scale, plan};
@@ -278,7 +278,7 @@ mod tests {
         .unwrap();
         let (status, settings) = (Status::default(), Settings::default());
         let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec: &spec, status: &status };
-        let scale = Scale::new(2, 2, "app=web").unwrap();
+        let scale = Scale::new(2, 2, "app=web", Version::default()).unwrap();
         let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
         let error = QueryError::new(MetricFailureClass::Other, "no");
         let answers = Answers { metrics: vec![Some(Err(error)); metrics], pods: &[] };

@@ -86,7 +86,8 @@ impl Controller {
         if may_be_cached
             && let (Some(targets), Some(mapping)) = (&self.targets, mappings.first())
             && let Some(target) = targets.cached_scale(key, mapping, &reference.name)
-            && let Ok(scale) = Scale::new(target.replicas, target.status_replicas, &target.selector)
+            && let Ok(scale) =
+                Scale::new(target.replicas, target.status_replicas, &target.selector, self.settings.version)
         {
             return ResolvedScale { scale: Ok(scale), target: None, cached: true };
         }
@@ -130,8 +131,8 @@ impl Controller {
             class: error.scale_class(),
             message: error.to_string(),
         })?;
-        let scale = Scale::new(object.spec_replicas, object.status_replicas, &object.selector);
-        let scale = scale
+        let (replicas, status_replicas) = (object.spec_replicas, object.status_replicas);
+        let scale = Scale::new(replicas, status_replicas, &object.selector, self.settings.version)
             .map_err(|error| ScaleFailure { class: ScaleFailureClass::Other, message: error.to_string() })?;
         let namespace = hpa.namespace.to_owned();
         Ok((Target { mapping: mapping.clone(), namespace, name: name.clone(), object }, scale))

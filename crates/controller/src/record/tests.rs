@@ -7,7 +7,7 @@ use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
 use autoscaling::query::{Answer, ContainerUsage, PodUsage};
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::{
     Answers, Conclusion, Hpa, Overlap, Scale, ScaleFailure, WriteOutcome, conclude, decide, plan,
@@ -103,7 +103,7 @@ impl Stage {
             status: &self.hpa.status,
         };
         let scale = match &self.replicas {
-            Ok(count) => Ok(Scale::new(*count, *count, "app=web").unwrap()),
+            Ok(count) => Ok(Scale::new(*count, *count, "app=web", Version::default()).unwrap()),
             Err(message) => {
                 Err(ScaleFailure { class: ScaleFailureClass::from_text(message), message: message.clone() })
             }

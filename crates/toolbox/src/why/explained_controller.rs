@@ -294,6 +294,8 @@ mod tests {
         assert_eq!(origin(&by_server, DOWNSCALE_STABILIZATION), ("5m0s".to_owned(), FlagOrigin::Assumed));
         assert_eq!(origin(&by_server, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Server));
         assert!(!by_server.options.settings.scale_to_zero);
+        let newer = origin(&resolved(&[], Some(38)), EMULATED_VERSION);
+        assert_eq!(newer, ("1.38".to_owned(), FlagOrigin::Server));
         for minor in [None, Some(35), Some(99)] {
             let assumed = ("1.37".to_owned(), FlagOrigin::Assumed);
             assert_eq!(origin(&resolved(&[], minor), EMULATED_VERSION), assumed);

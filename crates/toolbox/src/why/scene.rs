@@ -11,7 +11,7 @@ use autoscaling::pod::{
 };
 use autoscaling::quantity::Quantity;
 use autoscaling::query::{Answer, ContainerUsage, ExternalValue, PodUsage, QueryError};
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::{Answers, Hpa, Overlap, Scale, ScaleFailure, WriteOutcome, conclude, decide, plan};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ impl Scene {
         };
         let scale = self
             .scale
-            .map(|(replicas, status)| Scale::new(replicas, status, "app=web").unwrap())
+            .map(|(replicas, status)| Scale::new(replicas, status, "app=web", Version::default()).unwrap())
             .map_err(|message| ScaleFailure { class: ScaleFailureClass::from_text(&message), message });
         let overlap = self.overlap;
         let pods: Vec<Arc<Pod>> = self.pods.into_iter().map(Arc::new).collect();

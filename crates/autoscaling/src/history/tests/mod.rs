@@ -14,7 +14,7 @@ use super::{Direction, History, LONGEST_PERIOD, ObservedRescale, Recommendation,
 use crate::behavior::{Bounds, with_behavior};
 use crate::failure::ScaleFailureClass;
 use crate::query::{Answer, ExternalValue};
-use crate::settings::Settings;
+use crate::settings::{Settings, Version};
 use crate::spec::{Behavior, Spec};
 use crate::status::{Status, whole_seconds};
 use crate::{
@@ -77,7 +77,7 @@ impl Run {
 
     /// Runs one sync. The metric proposes `wanted` replicas. `outcome` applies if the decision is a rescale.
     fn sync(&mut self, wanted: i32, outcome: WriteOutcome, now: Timestamp) -> Conclusion {
-        let scale = Scale::new(self.replicas, self.replicas, "app=web").unwrap();
+        let scale = Scale::new(self.replicas, self.replicas, "app=web", Version::default()).unwrap();
         self.sync_with(Ok(scale), wanted, outcome, now)
     }
 

@@ -150,7 +150,7 @@ fn failed_write_leaves_the_previous_count_in_the_status() {
 #[test]
 fn sync_without_a_count_leaves_the_current_count_in_the_status() {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
-    let without_selector = Scale::new(5, 5, "").unwrap();
+    let without_selector = Scale::new(5, 5, "", Version::default()).unwrap();
     run.sync_with(Ok(without_selector), 9, WriteOutcome::Done, at(100));
     assert_eq!((run.status.current_replicas, run.status.desired_replicas), (5, 0));
     run.history.inherited = Some(at(105));

@@ -64,7 +64,13 @@ impl<'a> Trial<'a> {
         }
         let explanation = &situation.explanation;
         // The pods are already selected. A decision only checks that the selector is present.
-        let scale = Scale::new(explanation.current, explanation.status_replicas, "selected=already").ok()?;
+        let scale = Scale::new(
+            explanation.current,
+            explanation.status_replicas,
+            "selected=already",
+            situation.settings.version,
+        )
+        .ok()?;
         let record = situation.hpa.as_deref()?;
         let bounds = situation.rules.as_ref().map(|rules| &rules.bounds);
         let spec = bounds.map_or_else(|| Arc::clone(&record.spec), |bounds| bounds.spec(&record.spec).0);
