@@ -65,6 +65,15 @@ pub enum GateError {
     TwoVersions,
 }
 
+/// The names of gates that were set without effect, without duplicates.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WithoutEffect {
+    /// Gates that the HPA controller does not have.
+    pub unknown: Vec<String>,
+    /// Gates that are always on.
+    pub locked: Vec<String>,
+}
+
 /// The stage of a gate at an emulated version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -102,14 +111,13 @@ fn stage(gate: &str, version: Version) -> Option<Stage> {
 }
 
 impl Gates {
-    /// Resolves items of the form `component:Gate=bool`. The component may be empty, omitted or `kube`. Also returns
-    /// the names of gates that the HPA controller does not have, without duplicates.
+    /// Resolves items of the form `component:Gate=bool`. The component may be empty, omitted or `kube`.
     ///
     /// # Errors
     /// Returns the first invalid item.
-    pub fn resolve(version: Version, items: &[String]) -> Result<(Self, Vec<String>), GateError> {
+    pub fn resolve(version: Version, items: &[String]) -> Result<(Self, WithoutEffect), GateError> {
         let mut set = BTreeMap::new();
-        let mut unknown = Vec::new();
+        let mut without_effect = WithoutEffect::default();
         for item in items {
             let gate = match item.split_once(':').unwrap_or(("", item)) {
                 ("" | "kube", "") => continue,
@@ -128,11 +136,8 @@ impl Gates {
                     return Err(GateError::PreAlpha { gate: name.to_owned(), on, version: version.name() });
                 }
                 Some(Stage::Locked) if !on => return Err(GateError::Locked(name.to_owned())),
-                None if !matches!(name, "AllAlpha" | "AllBeta")
-                    && !unknown.iter().any(|other| other == name) =>
-                {
-                    unknown.push(name.to_owned());
-                }
+                Some(Stage::Locked) => add(&mut without_effect.locked, name),
+                None if !matches!(name, "AllAlpha" | "AllBeta") => add(&mut without_effect.unknown, name),
                 _ => {}
             }
             set.insert(name, on);
@@ -154,7 +159,7 @@ impl Gates {
             pod_level_resources: on(POD_LEVEL_RESOURCES),
             stale_consistency: on(STALE_CONSISTENCY),
         };
-        Ok((gates, unknown))
+        Ok((gates, without_effect))
     }
 
     /// Sets the gates that affect decisions in the settings of the core.
@@ -164,6 +169,12 @@ impl Gates {
         settings.optimized_selector_store = self.optimized_selector_store;
         settings.pod_level_resources = self.pod_level_resources;
         settings.generation = self.generation;
+    }
+}
+
+fn add(names: &mut Vec<String>, name: &str) {
+    if !names.iter().any(|other| other == name) {
+        names.push(name.to_owned());
     }
 }
 
@@ -192,7 +203,7 @@ pub(super) fn parse_versions(items: &[String]) -> Result<Version, GateError> {
 mod tests {
     use super::*;
 
-    fn resolve(version: Version, items: &[&str]) -> Result<(Gates, Vec<String>), String> {
+    fn resolve(version: Version, items: &[&str]) -> Result<(Gates, WithoutEffect), String> {
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
         Gates::resolve(version, &items).map_err(|error| error.to_string())
     }
@@ -241,6 +252,16 @@ mod tests {
     }
 
     #[test]
+    fn locked_gates_that_are_set_are_reported_once() {
+        let locked = |version| {
+            let items = ["HPAGeneration=true", "HPAScaleToZero=true", "HPAGeneration=true"];
+            resolve(version, &items).unwrap().1.locked
+        };
+        assert_eq!(locked(Version::V1_37), [""; 0]);
+        assert_eq!(locked(Version::V1_38), ["HPAGeneration"]);
+    }
+
+    #[test]
     fn gate_of_a_later_version_cannot_be_set() {
         let error = resolve(Version::V1_36, &["HPAGeneration=true"]).unwrap_err();
         assert_eq!(
@@ -267,8 +288,8 @@ mod tests {
 
     #[test]
     fn unknown_gates_are_reported_once() {
-        let (_, unknown) = resolve(Version::V1_37, &["A=true", "B=false", "A=false"]).unwrap();
-        assert_eq!(unknown, ["A", "B"]);
+        let (_, without_effect) = resolve(Version::V1_37, &["A=true", "B=false", "A=false"]).unwrap();
+        assert_eq!(without_effect.unknown, ["A", "B"]);
         assert_eq!(resolve(Version::V1_37, &["A"]).unwrap_err(), "missing bool value for A");
         assert_eq!(
             resolve(Version::V1_37, &["A=on"]).unwrap_err(),

@@ -11,7 +11,7 @@ use controller::history::checkpoint::CheckpointPlace;
 use rustls::{CipherSuite, NamedGroup};
 
 use super::{Config, Election, FOREIGN_LEASE, HandoverGuard, LEASE, TakeOver};
-use crate::cli::gates::Gates;
+use crate::cli::gates::{Gates, WithoutEffect};
 use crate::cli::values::last_text;
 use crate::cli::{FlagError, Reason};
 use crate::permissions::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
@@ -93,13 +93,21 @@ impl Draft {
             config.warnings.push(format!("--{} {verb} no effect: {reason}", flags.join(", --")));
         }
 
-        let (gates, unknown) = Gates::resolve(self.version, &self.gates)
+        let (gates, WithoutEffect { unknown, locked }) = Gates::resolve(self.version, &self.gates)
             .map_err(|error| invalid("feature-gates", error.into()))?;
         if !unknown.is_empty() {
             let (verb, object) = if unknown.len() == 1 { ("has", "it") } else { ("have", "them") };
             config.warnings.push(format!(
                 "--feature-gates: {} {verb} no effect: the HPA controller does not have {object}",
                 unknown.join(", ")
+            ));
+        }
+        if !locked.is_empty() {
+            let (has, is) = if locked.len() == 1 { ("has", "is") } else { ("have", "are") };
+            config.warnings.push(format!(
+                "--feature-gates: {} {has} no effect: always on in {}, and {is} removed in a later version",
+                locked.join(", "),
+                self.version.name()
             ));
         }
         let options = &mut config.controller;

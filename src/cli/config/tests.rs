@@ -115,6 +115,10 @@ fn emulated_version_sets_its_gates() {
     assert_eq!(config("--emulated-version=1.36").controller.settings, Settings::new(Version::V1_36));
     assert!(!config("--emulated-version=kube=1.36").controller.stale_consistency);
     assert_eq!(config("--emulated-version=1.38").controller.settings, Settings::new(Version::V1_38));
+    let locked = read(&["--feature-gates=HPAGeneration=true", "--emulated-version=1.38"]).unwrap();
+    let warning =
+        "--feature-gates: HPAGeneration has no effect: always on in 1.38, and is removed in a later version";
+    assert_eq!(locked.warnings, [warning]);
     let mixed = read(&["--feature-gates=HPAScaleToZero=true", "--emulated-version=v1.36"]).unwrap();
     assert!(mixed.controller.settings.scale_to_zero);
     assert!(!config("--feature-gates=StaleControllerConsistencyHPA=false").controller.stale_consistency);
