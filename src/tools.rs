@@ -226,7 +226,7 @@ mod tests {
         let mut text = "\
 # Flags
 
-Concertina accepts the command line of kube-controller-manager 1.36 and 1.37 unchanged, by pflag's
+Concertina accepts the command line of kube-controller-manager 1.36 to 1.38 unchanged, by pflag's
 rules. `concertina controller --help` explains every flag. This page is generated.
 
 ## Flags of Concertina
