@@ -290,11 +290,14 @@ impl Hpas {
     }
 
     /// Records the `resourceVersion` after our own write of an HPA's status (feature gate
-    /// StaleControllerConsistencyHPA). Does nothing if the object was deleted.
+    /// StaleControllerConsistencyHPA). Does nothing if the object was deleted. A version that is not a number replaces no
+    /// earlier version, because it cannot be compared.
     pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
-            cached.wrote = Some(Wrote::new(resource_version));
+            if digits(resource_version).is_some() {
+                cached.wrote = Some(Wrote::new(resource_version));
+            }
             cached.acknowledged = Some(resource_version.to_owned());
         }
     }
@@ -347,14 +350,16 @@ impl State {
 /// version that is not a number is never older, because a server whose versions are not numbers must not stop all
 /// syncs.
 pub(crate) fn is_older(version: &str, than: &str) -> bool {
-    fn digits(text: &str) -> Option<&str> {
-        let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        number.then(|| text.trim_start_matches('0'))
-    }
     match (digits(version), digits(than)) {
         (Some(version), Some(than)) => (version.len(), version) < (than.len(), than),
         _ => false,
     }
+}
+
+/// Returns the digits of a number without leading zeros.
+fn digits(text: &str) -> Option<&str> {
+    let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    number.then(|| text.trim_start_matches('0'))
 }
 
 #[cfg(test)]

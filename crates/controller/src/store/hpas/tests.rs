@@ -210,6 +210,24 @@ fn hpa_is_stale_until_the_watch_shows_our_write() {
 }
 
 #[test]
+fn write_with_a_version_that_is_no_number_is_not_awaited() {
+    let hpas = Hpas::new();
+    let key = Key::new("shop", "web");
+    hpas.apply(record("web", "u1", Some(1), "99", 5));
+    hpas.wrote(&key, "u1", "v100");
+    assert!(!is_stale(&hpas, &key));
+    hpas.wrote(&key, "u1", "100");
+    hpas.wrote(&key, "u1", "");
+    assert!(is_stale(&hpas, &key));
+    hpas.apply(record("web", "u1", Some(1), "101", 5));
+    assert!(!is_stale(&hpas, &key));
+    // Before the first event, no HPA is known, so nothing is recorded or synced.
+    let empty = Hpas::new();
+    empty.wrote(&key, "u1", "100");
+    assert!(empty.get(&key).is_none() && empty.acknowledged(&key).is_none());
+}
+
+#[test]
 fn list_without_an_earlier_write_ends_the_staleness() {
     let hpas = Hpas::new();
     let key = Key::new("shop", "web");
