@@ -14,6 +14,11 @@ use crate::schedule::{Phase, Recurrence};
 
 /// Maximum bytes of a policy as text.
 pub const MAX_BYTES: usize = 64 << 10;
+/// Maximum number of mappings, lists, keys and values of a policy. The largest valid policy has fewer. Each takes up to
+/// 700 bytes while the policy is read.
+pub const MAX_NODES: usize = 5_000;
+/// Maximum nesting of mappings and lists in a policy. A selector in `metrics` needs the most.
+const MAX_DEPTH: usize = 16;
 /// Maximum number of entries in a list of a policy.
 pub const MAX_ENTRIES: usize = 100;
 /// Maximum number of problems in [`Parsed::problems`]. Further problems are only counted.
@@ -58,9 +63,20 @@ pub fn parse(text: &str, level: Level) -> Parsed {
     if text.len() > MAX_BYTES {
         return whole(ProblemReason::TooLarge { bytes: text.len(), maximum: MAX_BYTES });
     }
-    let mut options = serde_saphyr::Options::default();
-    // Problems contain no snippet of the text, and rendering a snippet would take longer than parsing the text.
-    options.with_snippet = false;
+    let options = serde_saphyr::options! {
+        // An alias repeats its anchor, so a short text could have many nodes. No policy needs one.
+        budget: serde_saphyr::budget! {
+            max_anchors: 0,
+            max_aliases: 0,
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_documents: 1,
+        },
+        merge_keys: serde_saphyr::MergeKeyPolicy::Error,
+        // Problems contain no snippet of the text, and rendering a snippet would take longer than parsing the text.
+        with_snippet: false,
+    };
     match serde_saphyr::from_str_with_options::<Value>(text, options) {
         Ok(value) => read(value, level),
         Err(error) => {

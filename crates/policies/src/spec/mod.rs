@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::ScheduleError;
 
-pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, Schedule, When, parse, read};
+pub use self::fields::{
+    Level, MAX_BYTES, MAX_ENTRIES, MAX_NODES, MAX_PROBLEMS, Parsed, Schedule, When, parse, read,
+};
 pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group};
 pub use self::reader::Amount;
 pub use self::transport::{Authorities, PodTransport, SecretKey};

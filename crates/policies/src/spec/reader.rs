@@ -80,6 +80,21 @@ impl<'a> Reader<'a> {
         converted
     }
 
+    /// Takes a field with nested values without a copy of them. `convert` returns a value of another type.
+    fn consume<T>(
+        &mut self,
+        field: &'static str,
+        expected: &str,
+        convert: impl FnOnce(Value) -> Result<T, Value>,
+    ) -> Option<T> {
+        let value = match convert(self.take(field)?) {
+            Ok(converted) => return Some(converted),
+            Err(value) => shown(&value),
+        };
+        self.report(field, ProblemReason::Invalid { expected: expected.to_owned(), value });
+        None
+    }
+
     pub(super) fn integer<T: TryFrom<i64>>(
         &mut self,
         field: &'static str,
@@ -167,7 +182,10 @@ impl<'a> Reader<'a> {
         read: impl FnOnce(&mut Reader<'_>) -> T,
     ) -> Option<T> {
         let path = self.path_of(field);
-        let fields = self.convert(field, || "a mapping".to_owned(), |value| value.as_object().cloned())?;
+        let fields = self.consume(field, "a mapping", |value| match value {
+            Value::Object(fields) => Ok(fields),
+            value => Err(value),
+        })?;
         let mut reader = Reader::new(path, fields, self.problems);
         let value = read(&mut reader);
         reader.end();
@@ -192,7 +210,10 @@ impl<'a> Reader<'a> {
         read: impl Fn(&mut Reader<'_>) -> Option<T>,
     ) -> Option<Vec<T>> {
         let path = self.path_of(field);
-        let entries = self.convert(field, || "a list".to_owned(), |value| value.as_array().cloned())?;
+        let entries = self.consume(field, "a list", |value| match value {
+            Value::Array(entries) => Ok(entries),
+            value => Err(value),
+        })?;
         if entries.len() > MAX_ENTRIES {
             let reason = ProblemReason::TooMany { entries: entries.len(), maximum: MAX_ENTRIES };
             self.report(field, reason);

@@ -241,6 +241,39 @@ fn size_of_a_policy_is_bounded() {
 }
 
 #[test]
+fn anchors_aliases_and_merge_keys_are_refused() {
+    for text in [
+        "mode: &mode Paused",
+        "mode: &mode Paused\nreplicas: *mode",
+        "mode: *mode",
+        "<<: {mode: Paused}",
+        "guards: {<<: {ownedPodsOnly: true}}",
+        "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b]",
+    ] {
+        let problems = problems(text, Level::Annotation);
+        assert!(problems[0].starts_with("the policy cannot be read: "), "{text}: {problems:?}");
+        assert_eq!(parse(text, Level::Annotation).spec, PolicySpec::default(), "{text}");
+    }
+    assert_eq!(problems("mode: '*mode'", Level::Annotation).len(), 1);
+}
+
+#[test]
+fn nodes_and_depth_of_a_policy_are_bounded() {
+    let of_nodes = |nodes: usize| format!("mode: Paused\na: [{}]", "0,".repeat(nodes - 5));
+    let of_depth =
+        |depth: usize| format!("mode: Paused\na: {}{}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    for (text, is_valid) in [
+        (of_nodes(MAX_NODES), true),
+        (of_nodes(MAX_NODES + 1), false),
+        (of_depth(16), true),
+        (of_depth(17), false),
+        (of_depth(20_000), false),
+    ] {
+        assert_eq!(parse(&text, Level::Annotation).spec.mode.is_some(), is_valid, "{} bytes", text.len());
+    }
+}
+
+#[test]
 fn bounds_are_inclusive() {
     let padded = |bytes: usize| format!("mode: Paused #{}", "x".repeat(bytes - "mode: Paused #".len()));
     assert_eq!(parse(&padded(MAX_BYTES), Level::Annotation).problems, []);
