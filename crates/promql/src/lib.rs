@@ -28,6 +28,7 @@
 
 mod answer;
 mod query;
+mod regexes;
 
 pub use crate::answer::{Answer, AnswerError, RangeAnswer, Sample};
 pub use crate::query::{PodNames, Query, QueryError, Tenant, Variables};

@@ -3,6 +3,8 @@
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
 
+use crate::regexes::Regexes;
+
 /// Maximum length of a tenant's query, in bytes.
 const MAX_QUERY: usize = 16 << 10;
 /// Maximum length of a query with its variables replaced, in bytes.
@@ -10,7 +12,7 @@ const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of operators and brackets in a query, each of which may add a level of nesting. The parser's types
 /// are dropped and printed recursively, so deep nesting would overflow the stack.
 const MAX_OPERATORS: usize = 400;
-/// Maximum number of regular expressions in a query. The compilation of each takes up to 10 MB.
+/// Maximum number of regular expressions in a query. The server compiles them.
 const MAX_REGEXES: usize = 16;
 
 /// The length of the random part of a pod's name.
@@ -147,7 +149,8 @@ impl Query {
     }
 
     fn parse_checked(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
-        let mut expression = parser::parse(query).map_err(QueryError::Invalid)?;
+        let (query, regexes) = Regexes::take(query);
+        let mut expression = parser::parse(&query).map_err(QueryError::Invalid)?;
         if let Some(tenant) = tenant {
             if !is_label(tenant.label) {
                 return Err(QueryError::Label(tenant.label.to_owned()));
@@ -157,14 +160,24 @@ impl Query {
             }
         }
         let namespace = tenant.map(|tenant| Matcher::new(MatchOp::Equal, tenant.label, tenant.namespace));
-        restrict(&mut expression, namespace.as_ref())?;
+        each_selector(&mut expression, namespace.is_none(), &mut |selector| {
+            restrict(selector, namespace.as_ref())
+        })?;
         let text = expression.to_string();
         // The printed text is sent. If the text parses to another expression, the restriction may be lost.
-        if text.len() > MAX_TEXT || parser::parse(&text).as_ref() != Ok(&expression) {
+        if parser::parse(&text).as_ref() != Ok(&expression) {
             return Err(QueryError::Unprintable);
         }
         // The printed text may contain longer numbers, for example for a time in days.
         check_numbers(&text)?;
+        // This only changes the contents of strings, which are printed with their escapes.
+        each_selector(&mut expression, true, &mut |selector| {
+            selector.matchers.matchers.iter_mut().try_for_each(|matcher| regexes.put_back(matcher))
+        })?;
+        let text = expression.to_string();
+        if text.len() > MAX_TEXT {
+            return Err(QueryError::Unprintable);
+        }
         Ok(Self { text })
     }
 
@@ -284,34 +297,42 @@ fn check_numbers(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Adds the matcher of the namespace to every selector. Sorts the matchers by their text, as the printer of the
-/// parser's crate does, so that the printed query parses to an equal expression. The visitor of that crate is not used,
-/// because it skips the parameter of aggregations, which may contain selectors.
-fn restrict(expression: &mut Expr, namespace: Option<&Matcher>) -> Result<(), QueryError> {
+/// Calls a function for every selector. The visitor of the parser's crate is not used, because it skips the parameter of
+/// aggregations, which may contain selectors.
+fn each_selector(
+    expression: &mut Expr,
+    allows_info: bool,
+    change: &mut impl FnMut(&mut VectorSelector) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
     match expression {
         Expr::Aggregate(aggregate) => {
-            restrict(&mut aggregate.expr, namespace)?;
-            aggregate.param.as_mut().map_or(Ok(()), |parameter| restrict(parameter, namespace))
+            each_selector(&mut aggregate.expr, allows_info, change)?;
+            let parameter = aggregate.param.as_mut();
+            parameter.map_or(Ok(()), |parameter| each_selector(parameter, allows_info, change))
         }
-        Expr::Unary(unary) => restrict(&mut unary.expr, namespace),
+        Expr::Unary(unary) => each_selector(&mut unary.expr, allows_info, change),
         Expr::Binary(binary) => {
-            restrict(&mut binary.lhs, namespace)?;
-            restrict(&mut binary.rhs, namespace)
+            each_selector(&mut binary.lhs, allows_info, change)?;
+            each_selector(&mut binary.rhs, allows_info, change)
         }
-        Expr::Paren(paren) => restrict(&mut paren.expr, namespace),
-        Expr::Subquery(subquery) => restrict(&mut subquery.expr, namespace),
-        Expr::VectorSelector(selector) => restrict_selector(selector, namespace),
-        Expr::MatrixSelector(selector) => restrict_selector(&mut selector.vs, namespace),
-        Expr::Call(call) if call.func.name == "info" && namespace.is_some() => {
+        Expr::Paren(paren) => each_selector(&mut paren.expr, allows_info, change),
+        Expr::Subquery(subquery) => each_selector(&mut subquery.expr, allows_info, change),
+        Expr::VectorSelector(selector) => change(selector),
+        Expr::MatrixSelector(selector) => change(&mut selector.vs),
+        Expr::Call(call) if call.func.name == "info" && !allows_info => {
             Err(QueryError::Unrestricted("info() reads series that it does not name"))
         }
-        Expr::Call(call) => call.args.args.iter_mut().try_for_each(|argument| restrict(argument, namespace)),
+        Expr::Call(call) => {
+            call.args.args.iter_mut().try_for_each(|argument| each_selector(argument, allows_info, change))
+        }
         Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Ok(()),
         Expr::Extension(_) => Err(QueryError::Unrestricted("an extension of the parser")),
     }
 }
 
-fn restrict_selector(selector: &mut VectorSelector, namespace: Option<&Matcher>) -> Result<(), QueryError> {
+/// Adds the matcher of the namespace to a selector. Sorts the matchers by their text, as the printer of the parser's
+/// crate does, so that the printed query parses to an equal expression.
+fn restrict(selector: &mut VectorSelector, namespace: Option<&Matcher>) -> Result<(), QueryError> {
     let matchers = &mut selector.matchers;
     if !matchers.or_matchers.is_empty() {
         return Err(QueryError::Unrestricted("`or` between matchers is not PromQL"));

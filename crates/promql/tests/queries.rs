@@ -73,6 +73,21 @@ fn size_and_nesting_are_bounded() {
 }
 
 #[test]
+fn regexes_are_passed_on_without_compiling_them() {
+    // To compile one of these takes gigabytes, or is impossible.
+    for regex in [r"\\w{1000}{1000}", r"(((\\pL{99}){99}){99}){99}", "a{b}", "("] {
+        let query = format!(r#"up{{a=~"{regex}",b!~"{regex}"}}"#);
+        let expected = format!(r#"up{{a=~"{regex}",b!~"{regex}",namespace="shop"}}"#);
+        assert_eq!(restricted(&query), Ok(expected));
+    }
+    let query = r#"up{a="=~\"x\"",b=~"regex-01",b=~"regex-00"}"#;
+    assert_eq!(
+        restricted(query).as_deref(),
+        Ok(r#"up{a="=~\"x\"",b=~"regex-00",b=~"regex-01",namespace="shop"}"#)
+    );
+}
+
+#[test]
 fn numbers_that_the_parser_cannot_hold_are_refused() {
     for query in [
         "y[106666666666666666666666666666666666666666666666666]",
