@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::series::{self, First, Series};
 
 /// Maximum length of a server's text in an error, in bytes.
 const MAX_SHOWN: usize = 256;
@@ -52,6 +55,9 @@ pub enum AnswerError {
     /// The answer has too many series. Contains the limit.
     #[error("the query returns more than {0} series: aggregate them")]
     TooManySeries(usize),
+    /// The series of the answer have too many labels. Contains the limit.
+    #[error("the series of the query have more than {0} labels: aggregate them")]
+    TooManyLabels(usize),
     /// A series has no label `pod`. Contains the labels of the series.
     #[error("the series {0} has no label pod: aggregate by (pod)")]
     NoPod(String),
@@ -65,16 +71,16 @@ pub enum AnswerError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Response {
+struct Response<'a> {
     status: String,
-    #[serde(default)]
-    data: Option<Data>,
+    #[serde(borrow, default)]
+    data: Option<Data<'a>>,
     #[serde(default)]
     error_type: String,
     #[serde(default)]
     error: String,
     #[serde(default)]
-    warnings: Option<Vec<String>>,
+    warnings: Option<First>,
     /// Set by VictoriaMetrics if a part of its storage did not answer.
     #[serde(default)]
     is_partial: bool,
@@ -82,27 +88,22 @@ struct Response {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Data {
+struct Data<'a> {
     result_type: String,
-    result: serde_json::Value,
-}
-
-#[derive(Deserialize)]
-struct Series {
-    #[serde(default)]
-    metric: BTreeMap<String, String>,
-    value: Option<(f64, String)>,
+    /// Decoded when its type is known.
+    #[serde(borrow)]
+    result: &'a RawValue,
 }
 
 /// Reads the data of a response of any status code.
-fn data(body: &[u8], allow_partial: bool) -> Result<Data, AnswerError> {
-    let response: Response = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+fn data(body: &[u8], allow_partial: bool) -> Result<Data<'_>, AnswerError> {
+    let response: Response<'_> = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     if response.status != "success" {
         return Err(AnswerError::Refused(shown(&response.error_type), shown(&response.error)));
     }
     if !allow_partial {
-        if let Some(warning) = response.warnings.iter().flatten().next() {
-            return Err(AnswerError::Partial(shown(warning)));
+        if let Some(First(Some(warning))) = response.warnings {
+            return Err(AnswerError::Partial(shown(&warning)));
         }
         if response.is_partial {
             return Err(AnswerError::Partial("a part of the storage did not answer".to_owned()));
@@ -111,7 +112,7 @@ fn data(body: &[u8], allow_partial: bool) -> Result<Data, AnswerError> {
     response.data.ok_or_else(|| AnswerError::Malformed("data is missing".to_owned()))
 }
 
-fn malformed(error: &serde_json::Error) -> AnswerError {
+pub(crate) fn malformed(error: &serde_json::Error) -> AnswerError {
     AnswerError::Malformed(shown(&error.to_string()))
 }
 
@@ -122,17 +123,12 @@ impl Answer {
         let data = data(body, allow_partial)?;
         match data.result_type.as_str() {
             "vector" => {
-                let count = data.result.as_array().map_or(0, Vec::len);
-                if count > max_series {
-                    return Err(AnswerError::TooManySeries(max_series));
-                }
-                let series: Vec<Series> =
-                    serde_json::from_value(data.result).map_err(|error| malformed(&error))?;
+                let series = series::decode(data.result, max_series)?;
                 Ok(Self::Vector(series.into_iter().map(Sample::try_from).collect::<Result<_, _>>()?))
             }
             "scalar" => {
                 let (_, value): (f64, String) =
-                    serde_json::from_value(data.result).map_err(|error| malformed(&error))?;
+                    serde_json::from_str(data.result.get()).map_err(|error| malformed(&error))?;
                 Ok(Self::Scalar(finite(&value, || "the scalar".to_owned())?))
             }
             other => Err(AnswerError::Type(shown(other))),
@@ -177,33 +173,15 @@ impl TryFrom<Series> for Sample {
 
     fn try_from(series: Series) -> Result<Self, AnswerError> {
         let (time, value) = series.value.ok_or(AnswerError::Histogram)?;
-        let value = finite(&value, || printed(&series.metric))?;
-        Ok(Self { labels: series.metric, value, time })
+        let value = finite(&value, || printed(&series.labels))?;
+        Ok(Self { labels: series.labels, value, time })
     }
-}
-
-/// The values of one series.
-#[derive(Debug, Clone, PartialEq)]
-struct Row {
-    labels: BTreeMap<String, String>,
-    /// Pairs of a time, in milliseconds since the Unix epoch, and a finite value.
-    values: Vec<(i64, f64)>,
 }
 
 /// The result of a range query, a matrix. Empty if no series matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RangeAnswer {
-    rows: Vec<Row>,
-}
-
-#[derive(Deserialize)]
-struct RangeSeries {
-    #[serde(default)]
-    metric: BTreeMap<String, String>,
-    #[serde(default)]
-    values: Vec<(f64, String)>,
-    #[serde(default)]
-    histograms: Vec<serde::de::IgnoredAny>,
+    rows: Vec<Series>,
 }
 
 impl RangeAnswer {
@@ -215,12 +193,11 @@ impl RangeAnswer {
         if data.result_type != "matrix" {
             return Err(AnswerError::Type(shown(&data.result_type)));
         }
-        if data.result.as_array().map_or(0, Vec::len) > max_series {
-            return Err(AnswerError::TooManySeries(max_series));
+        let rows = series::decode(data.result, max_series)?;
+        if rows.iter().any(|row| row.has_histograms) {
+            return Err(AnswerError::Histogram);
         }
-        let series: Vec<RangeSeries> =
-            serde_json::from_value(data.result).map_err(|error| malformed(&error))?;
-        Ok(Self { rows: series.into_iter().map(Row::try_from).collect::<Result<_, _>>()? })
+        Ok(Self { rows })
     }
 
     /// Returns one number per time, in ascending order of time. Times are in milliseconds since the Unix epoch. A time
@@ -254,38 +231,13 @@ impl RangeAnswer {
     }
 }
 
-impl TryFrom<RangeSeries> for Row {
-    type Error = AnswerError;
-
-    fn try_from(series: RangeSeries) -> Result<Self, AnswerError> {
-        if !series.histograms.is_empty() {
-            return Err(AnswerError::Histogram);
-        }
-        let mut values = Vec::with_capacity(series.values.len());
-        for (time, text) in series.values {
-            let value: f64 = text
-                .parse()
-                .map_err(|_| AnswerError::Malformed(format!("{:?} is not a number", shown(&text))))?;
-            if let Some(time) = milliseconds(time).filter(|_| value.is_finite()) {
-                values.push((time, value));
-            }
-        }
-        Ok(Self { labels: series.metric, values })
-    }
-}
-
-/// Rounds to the nearest millisecond. `None` if the time is out of range.
-fn milliseconds(seconds: f64) -> Option<i64> {
-    let rounded = (seconds * 1e3).round();
-    #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
-    let whole = rounded as i64;
-    (rounded.abs() < 1e15).then_some(whole)
-}
-
 fn finite(text: &str, subject: impl FnOnce() -> String) -> Result<f64, AnswerError> {
-    let value: f64 =
-        text.parse().map_err(|_| AnswerError::Malformed(format!("{:?} is not a number", shown(text))))?;
+    let value = number(text)?;
     if value.is_finite() { Ok(value) } else { Err(AnswerError::NotFinite(value, subject())) }
+}
+
+pub(crate) fn number(text: &str) -> Result<f64, AnswerError> {
+    text.parse().map_err(|_| AnswerError::Malformed(format!("{:?} is not a number", shown(text))))
 }
 
 fn printed(labels: &BTreeMap<String, String>) -> String {

@@ -29,6 +29,7 @@
 mod answer;
 mod query;
 mod regexes;
+mod series;
 
 pub use crate::answer::{Answer, AnswerError, RangeAnswer, Sample};
 pub use crate::query::{PodNames, Query, QueryError, Tenant, Variables};

@@ -91,6 +91,27 @@ fn answers_without_a_number_are_errors_with_a_reason() {
 }
 
 #[test]
+fn series_and_labels_are_counted_before_the_end_of_the_answer() {
+    // The rest of this list is not one of series, so a decoder of the whole list would report it.
+    let endless = format!("{},{},{},7", pod("a", "1"), pod("b", "1"), pod("c", "1"));
+    assert_eq!(parse(&vector(&endless)), Err(AnswerError::TooManySeries(2)));
+    let labels: Vec<String> = (0..100_001).map(|index| format!(r#""l{index}":"""#)).collect();
+    let wide =
+        |labels: &[String]| vector(&format!(r#"{{"metric":{{{}}},"value":[1,"1"]}}"#, labels.join(",")));
+    assert_eq!(parse(&wide(&labels)), Err(AnswerError::TooManyLabels(100_000)));
+    assert!(parse(&wide(&labels[..100_000])).is_ok());
+    let warnings =
+        format!(r#"{{"status":"success","warnings":["first"{}],"data":null}}"#, r#","""#.repeat(100_000));
+    assert_eq!(parse(&warnings), Err(AnswerError::Partial("first".to_owned())));
+}
+
+#[test]
+fn order_of_the_fields_of_an_answer_is_free() {
+    let answer = r#"{"data":{"result":[{"value":[1,"2"],"x":[],"metric":{"pod":"a"}}],"resultType":"vector"},"status":"success"}"#;
+    assert_eq!(parse(answer).unwrap().single(), Ok(Some(2.0)));
+}
+
+#[test]
 fn partial_answers_are_accepted_where_allowed() {
     let body =
         vector(&pod("a", "1")).replacen('{', r#"{"warnings":["store 2 is down"],"isPartial":true,"#, 1);
