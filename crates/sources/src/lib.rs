@@ -17,6 +17,7 @@ mod http;
 mod kubelet;
 mod pods;
 mod prometheus;
+mod queries;
 mod reload;
 mod settings;
 #[cfg(test)]

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use crate::dial::Dial;
 use crate::file::PrometheusServer;
 use crate::http::{Http, RequestError, SourceError};
+use crate::queries::ParsedQueries;
 use crate::{Form, Numbers, Target, shared_for};
 
 /// The interval between evictions of shared responses.
@@ -73,6 +74,7 @@ pub(crate) struct Server {
     /// Keyed by the text of the query. Errors are also shared, so a failing query is sent once per interval.
     flights: Flights<Arc<str>, Arc<Response>, SourceError>,
     swept: Mutex<Option<Instant>>,
+    parsed: ParsedQueries,
 }
 
 /// The requests to a server, with their limits. Clones share the limits and the connections.
@@ -149,6 +151,7 @@ impl Server {
         Self {
             flights: Flights::new(Some(shared_for(settings.interval)), || SourceError::Panicked),
             swept: Mutex::default(),
+            parsed: ParsedQueries::default(),
             requests: Requests {
                 http: Http::new(dial, IDLE_CONNECTIONS),
                 permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
@@ -168,17 +171,22 @@ impl Server {
     }
 
     /// Parses a query, and restricts it to the namespace if the server enforces a namespace label.
-    pub(crate) fn restricted(&self, query: &str, namespace: &str) -> Result<Query, SourceError> {
+    pub(crate) fn restricted(
+        &self,
+        query: &Arc<str>,
+        namespace: &Arc<str>,
+    ) -> Result<Arc<Query>, SourceError> {
         let settings = self.settings();
-        if settings.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(namespace)) {
+        if settings.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(&**namespace)) {
             return Err(SourceError::Namespace);
         }
         let label = settings.enforce_namespace_label.as_deref();
-        Ok(Query::parse(query, label.map(|label| Tenant { label, namespace }))?)
+        let parse = || Query::parse(query, label.map(|label| Tenant { label, namespace }));
+        Ok(self.parsed.get(query, namespace, parse)?)
     }
 
     /// Returns the text of a query as it is sent for a target.
-    pub(crate) fn text(&self, query: &str, target: &Target<'_>) -> Result<String, SourceError> {
+    pub(crate) fn text(&self, query: &Arc<str>, target: &Target<'_>) -> Result<String, SourceError> {
         let namespace = target.namespace;
         let query = self.restricted(query, namespace)?;
         let pods: Vec<&str> =
@@ -260,6 +268,7 @@ impl Server {
             *swept = Some(now);
             drop(swept);
             self.flights.sweep(now);
+            self.parsed.sweep();
         }
     }
 }
