@@ -25,6 +25,7 @@ use super::decode::{DecodeError, Envelope, ItemScanner};
 use super::error::{ApiError, is_broken};
 use super::gate::WritePermit;
 use super::limit::TokenBucket;
+use super::watch::Turn;
 
 /// Maximum size of an error response, in bytes. The rest is not read.
 const MAX_ERROR_BODY: usize = 1 << 20;
@@ -164,13 +165,14 @@ impl Client {
     ) -> Result<Envelope, ApiError> {
         self.timed(self.turn(call.namespace()).await, call, async |answer: Response<Incoming>| {
             let mut body = answer.into_body();
-            let (mut scanner, mut read) = (ItemScanner::default(), 0_usize);
+            let (mut scanner, mut read, mut turn) = (ItemScanner::default(), 0_usize, Turn::default());
             while let Some(piece) = body::chunk(&mut body).await? {
                 read += piece.len();
                 if read > call.limit {
                     return Err(ApiError::TooLarge { limit: call.limit });
                 }
                 scanner.push(&piece, &mut item)?;
+                turn.add(piece.len()).await;
             }
             Ok(scanner.finish()?)
         })

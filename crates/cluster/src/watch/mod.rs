@@ -10,6 +10,7 @@
 mod handle;
 mod intake;
 mod state;
+mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
 use self::state::{Machine, Outcome, State};
+pub(crate) use self::turn::Turn;
 use super::body::Lines;
 use super::call::Call;
 use super::client::Client;
@@ -253,7 +255,7 @@ where
             }
             Err(error) => return self.failed(&error),
         };
-        let mut lines = Lines::new(answer.into_body(), MAX_LINE);
+        let (mut lines, mut turn) = (Lines::new(answer.into_body(), MAX_LINE), Turn::default());
         loop {
             let line = match timeout_at(opened + STREAMING_LIST_TIMEOUT, lines.next()).await {
                 Ok(Ok(Some(line))) => line,
@@ -281,6 +283,7 @@ where
                 Err(error) if refuses_streaming(&error) => return Outcome::StreamingUnsupported,
                 Err(error) => return self.failed(&error),
             }
+            turn.add(line.len()).await;
         }
     }
 
@@ -300,7 +303,7 @@ where
 
     /// Reads events until the watch ends, or is silent for too long.
     async fn read(&mut self, mut lines: Lines, opened: Instant, length: Duration) -> Outcome {
-        let mut events = 0;
+        let (mut events, mut turn) = (0, Turn::default());
         let end = opened + length + GRACE;
         let mut received = Instant::now();
         loop {
@@ -329,6 +332,7 @@ where
                 Ok(Line::Skipped) => {}
                 Err(error) => return self.failed(&error),
             }
+            turn.add(line.len()).await;
         }
     }
 
