@@ -8,8 +8,8 @@ use autoscaling::selector::{LabelSelector, Labels, Selector, SelectorError};
 use autoscaling::status::Condition;
 use jiff::Timestamp;
 use memchr::memmem::Finder;
+use policies::spec::MAX_BYTES;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use cluster::decode::{DecodeError, meta_of};
@@ -76,6 +76,9 @@ pub enum InvalidSelector {
     /// The value is not a label selector.
     #[error("the selector cannot be read: {0}")]
     Unreadable(String),
+    /// The selector is too long. Contains the length in bytes.
+    #[error("the selector has {0} bytes, at most {MAX_BYTES} are allowed")]
+    TooLarge(usize),
     /// A requirement of the selector is invalid.
     #[error("the selector is invalid: {0}")]
     Invalid(#[from] SelectorError),
@@ -178,8 +181,8 @@ pub(super) fn labels_of(metadata: &RawValue) -> ObjectLabels<'_> {
 struct Wire<'a> {
     #[serde(borrow)]
     metadata: &'a RawValue,
-    #[serde(default)]
-    spec: serde_json::Map<String, Value>,
+    #[serde(borrow, default)]
+    spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
     #[serde(default)]
     status: PolicyStatus,
 }
@@ -220,7 +223,7 @@ impl Watched for Kind {
             created: creation_timestamp,
             selector,
             namespace_selector,
-            spec: Value::Object(spec).to_string(),
+            spec: serde_json::to_string(&spec)?,
             status,
         })
     }
@@ -231,17 +234,20 @@ impl Watched for Kind {
 }
 
 /// Reads a label selector. An absent or empty selector selects everything.
-fn selector_of(value: Option<Value>) -> Result<Selector, InvalidSelector> {
-    let selector = match value {
-        None | Some(Value::Null) => LabelSelector::default(),
-        Some(value) => LabelSelector::deserialize(value)
-            .map_err(|error| InvalidSelector::Unreadable(error.to_string()))?,
-    };
-    Ok(Selector::from_label_selector(Some(&selector))?)
+fn selector_of(value: Option<&RawValue>) -> Result<Selector, InvalidSelector> {
+    let text = value.map_or("null", RawValue::get);
+    if text.len() > MAX_BYTES {
+        return Err(InvalidSelector::TooLarge(text.len()));
+    }
+    let selector: Option<LabelSelector> =
+        serde_json::from_str(text).map_err(|error| InvalidSelector::Unreadable(error.to_string()))?;
+    Ok(Selector::from_label_selector(Some(&selector.unwrap_or_default()))?)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn policy(kind: Kind, spec: &Value) -> PolicyObject {
@@ -276,6 +282,16 @@ mod tests {
             assert!(read.selector.is_err(), "{selector}");
             assert_eq!(read.spec, r#"{"mode":"Paused"}"#);
         }
+    }
+
+    #[test]
+    fn large_object_is_refused_by_its_length() {
+        let entries = vec![serde_json::json!({"a": 0}); 20_000];
+        let spec = serde_json::json!({"schedules": entries, "selector": {"matchLabels": entries}});
+        let read = policy(Kind::Namespaced, &spec);
+        assert!(read.selector.as_ref().unwrap_err().to_string().contains("at most 65536 are allowed"));
+        let parsed = super::super::read_object(&read);
+        assert!(parsed.problems[0].to_string().starts_with("the policy has "), "{:?}", parsed.problems);
     }
 
     fn raw(json: &str) -> Box<RawValue> {

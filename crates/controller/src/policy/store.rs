@@ -108,20 +108,24 @@ impl Policies {
         }
         self.any.store(true, Ordering::Relaxed);
         let hash = text.as_deref().map(hash_of);
+        let (is_same, is_known) = {
+            let inner = self.inner.read();
+            let known = inner.hpas.get(&hpa.key);
+            let annotation = known.and_then(|known| known.annotation.as_ref());
+            (annotation.map(|(hash, _)| *hash) == hash, known.is_some())
+        };
+        if !shows_condition && (is_same || (text.is_none() && !is_known)) {
+            return false;
+        }
+        // To parse a text may take milliseconds, in which syncs must not wait for the lock. Only the watch of HPAs changes
+        // annotations, so none changes in between.
+        let annotation =
+            if is_same { None } else { hash.zip(text.map(|text| Arc::new(parse(&text, Level::Annotation)))) };
         let mut inner = self.inner.write();
-        let inner = &mut *inner;
-        let known = inner.hpas.get(&hpa.key).and_then(|known| known.annotation.as_ref());
-        let is_same = known.map(|(hash, _)| *hash) == hash;
-        if is_same && !shows_condition {
-            return false;
-        }
-        if text.is_none() && !shows_condition && !inner.hpas.contains_key(&hpa.key) {
-            return false;
-        }
         let entry = inner.hpas.entry(hpa.key.clone()).or_default();
         // The watch event of a status write may arrive before the end of the sync, and must not change the due times.
         if !is_same {
-            entry.annotation = hash.zip(text.map(|text| Arc::new(parse(&text, Level::Annotation))));
+            entry.annotation = annotation;
             entry.revision = None;
             entry.due = PolicyDue::default();
         }
@@ -195,19 +199,18 @@ impl Policies {
     /// Applies a policy object from the watch. Returns whether its effect may have changed.
     pub fn apply_object(&self, object: PolicyObject) -> bool {
         self.any.store(true, Ordering::Relaxed);
-        let mut inner = self.inner.write();
-        let old = inner.objects.get(&object.name);
-        let is_same = old.is_some_and(|old| {
+        let old = self.inner.read().objects.get(&object.name).cloned();
+        let old = old.filter(|old| {
             old.object.uid == object.uid
                 && old.object.spec == object.spec
                 && old.object.selector == object.selector
                 && old.object.namespace_selector == object.namespace_selector
         });
+        let is_same = old.is_some();
         let name = object.name.clone();
-        let parsed = match old {
-            Some(old) if is_same => Arc::clone(&old.parsed),
-            _ => Arc::new(read_object(&object)),
-        };
+        // Without the lock, as above.
+        let parsed = old.map_or_else(|| Arc::new(read_object(&object)), |old| Arc::clone(&old.parsed));
+        let mut inner = self.inner.write();
         inner.objects.insert(name.clone(), Arc::new(StoredPolicy { object, parsed }));
         if !is_same {
             inner.object_changed(&name);
