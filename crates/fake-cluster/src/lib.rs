@@ -31,8 +31,8 @@
 //! - Reviews. A SelfSubjectAccessReview allows everything, because the cluster does not authenticate. A
 //!   SelfSubjectReview returns the same user for every client. [`Reviews`] configures the results of TokenReviews and
 //!   SubjectAccessReviews.
-//! - Fault rules for requests ([`Faults`]), a separate [`Link`] for each client, and a log of the requests
-//!   ([`RequestLog`]).
+//! - Latencies ([`Latency`]), fault rules for requests ([`Faults`]), a separate [`Link`] for each client, and a log of
+//!   the requests ([`RequestLog`]).
 //!
 //! # Not supported
 //!
@@ -63,6 +63,7 @@ mod discovery;
 mod faults;
 mod hpa;
 mod hpa_validation;
+mod latency;
 mod list;
 pub mod load;
 mod metadata;
@@ -103,12 +104,14 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, service_fn};
 
 pub use self::faults::{FaultAction, FaultId, FaultRule, Faults};
+pub use self::latency::Latency;
 pub use self::metrics::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 pub use self::requests::{Answer, Exchange, Link, LoggedRequest, Pieces, RequestLog, Server, Whole};
 pub use self::reviews::Reviews;
 pub use self::status::{FieldError, Status};
 pub use self::store::{BareScale, ScalePath};
 
+use self::latency::Latencies;
 use self::store::State;
 use clock::SharedClock;
 
@@ -127,6 +130,7 @@ struct Inner {
     faults: Faults,
     requests: RequestLog,
     reviews: Reviews,
+    latencies: Mutex<Option<Arc<Latencies>>>,
     backend: Mutex<Option<Arc<dyn MetricsBackend>>>,
     /// The API groups of additional metrics adapters, by name.
     metrics_groups: Mutex<BTreeMap<String, MetricsGroup>>,
@@ -164,6 +168,7 @@ impl Cluster {
                 faults: Faults::new(),
                 requests: RequestLog::default(),
                 reviews: Reviews::default(),
+                latencies: Mutex::default(),
                 backend: Mutex::new(None),
                 metrics_groups: Mutex::default(),
                 hidden: Mutex::default(),
@@ -271,6 +276,11 @@ impl Cluster {
         self.inner.reviews.clone()
     }
 
+    /// Delays all further requests, responses and watch events. Without this call, they take no time.
+    pub fn set_latency(&self, latency: Latency) {
+        *self.inner.latencies.lock() = Some(Arc::new(latency.into()));
+    }
+
     /// Sets the backend of the metrics groups. Without a backend, the groups return 404, like groups that are not
     /// installed.
     pub fn set_metrics(&self, backend: Arc<dyn MetricsBackend>) {
@@ -317,6 +327,10 @@ impl Cluster {
         let groups = self.inner.metrics_groups.lock();
         let shown = groups.iter().filter(|(group, _)| !hidden.contains(*group));
         shown.map(|(group, served)| (group.clone(), served.clone())).collect()
+    }
+
+    pub(crate) fn latencies(&self) -> Option<Arc<Latencies>> {
+        self.inner.latencies.lock().clone()
     }
 
     pub(crate) fn metrics_backend(&self) -> Option<Arc<dyn MetricsBackend>> {

@@ -111,8 +111,16 @@ impl Server {
     }
 }
 
-/// Returns the cluster's response to a complete request.
+/// Returns the cluster's response to a complete request, after the latencies of both.
 async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
+    let path = exchange.path.clone();
+    cluster.travel(&path).await;
+    let answer = answer_now(cluster, exchange).await;
+    cluster.travel(&path).await;
+    cluster.delayed(answer)
+}
+
+async fn answer_now(cluster: &Cluster, exchange: Exchange) -> Answer {
     let query = Query::new(&exchange.query);
     let route = Route::new(exchange.method.as_str(), &exchange.path, &query);
     let subject = route.subject(&exchange.user_agent, &exchange.impersonated);

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Client, cluster, deployment, hpa, pod};
-use crate::{FaultAction, FaultRule, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest, Status};
+use crate::{
+    FaultAction, FaultRule, Latency, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest, Status,
+};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
@@ -353,4 +356,33 @@ async fn open_watches_obey_faults() {
         events.push(event);
     }
     assert!(events.len() <= 4);
+}
+
+/// The durations of equal requests with a seed, in milliseconds, and of the arrival of a watch event.
+async fn durations(seed: u64) -> (Vec<u128>, u128) {
+    let cluster = cluster();
+    let millis = |from, to| Duration::from_millis(from)..Duration::from_millis(to);
+    cluster.set_latency(Latency { api: millis(1, 10), metrics: millis(100, 200), seed });
+    let (mut client, mut watcher) = (Client::to(&cluster).await, Client::to(&cluster).await);
+    let mut taken = Vec::new();
+    for path in [PODS, PODS, PODS, "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"] {
+        let start = Instant::now();
+        client.get(path).await;
+        taken.push(start.elapsed().as_millis());
+    }
+    let watch = watcher.start("GET", &format!("{PODS}?watch=1"), &[], String::new()).await.unwrap();
+    let mut events = watch.into_body();
+    cluster.create(pod("web", &json!({}))).unwrap();
+    let start = Instant::now();
+    events.frame().await.unwrap().unwrap();
+    (taken, start.elapsed().as_millis())
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_and_watch_events_take_the_drawn_time() {
+    let (taken, event) = durations(1).await;
+    assert!(taken[..3].iter().all(|millis| (2..=20).contains(millis)), "{taken:?}");
+    assert!((200..=400).contains(&taken[3]) && (1..=10).contains(&event), "{taken:?} {event}");
+    assert_eq!(durations(1).await, (taken.clone(), event), "equal seeds give equal latencies");
+    assert_ne!(durations(2).await.0, taken);
 }
