@@ -97,14 +97,11 @@ impl ApiLink {
         self.run.faults.lock().hit(kinds, self.process, subject)
     }
 
-    /// Waits for the latency of one direction.
+    /// Waits for the latency of one direction, which is never zero, because a sync always takes time.
     async fn wait_latency(&self, number: u64) {
-        let most = self.run.plan.scene.latency;
-        if most > 0 {
-            let draw =
-                hash(self.run.plan.seed ^ 0x1a7e, number.wrapping_mul(16).wrapping_add(self.process as u64));
-            sleep(Duration::from_millis(draw % (most + 1))).await;
-        }
+        let draw =
+            hash(self.run.plan.seed ^ 0x1a7e, number.wrapping_mul(16).wrapping_add(self.process as u64));
+        sleep(Duration::from_millis(1 + draw % self.run.plan.scene.latency)).await;
     }
 
     /// Waits for the `amount` of a fault in milliseconds, but at most until the fault ends.

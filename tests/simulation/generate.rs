@@ -105,7 +105,7 @@ fn scene(seed: u64) -> InitialState {
         hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
         downscale: SECOND * dice.pick(&[0, 15, 30, 60]),
-        latency: dice.pick(&[0, 5, 20, 200]),
+        latency: dice.pick(&[1, 5, 20, 200]),
         shares: dice.percent(70),
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct InitialState {
     pub(crate) tolerance: f64,
     /// `--horizontal-pod-autoscaler-downscale-stabilization`.
     pub(crate) downscale: Duration,
-    /// Maximum latency of a request, a response or a piece of a watch, in milliseconds.
+    /// Maximum latency of a request, a response or a piece of a watch, in milliseconds; at least 1.
     pub(crate) latency: u64,
     /// Whether HPAs share metrics and targets are watched. Otherwise, each sync fetches everything itself.
     pub(crate) shares: bool,
