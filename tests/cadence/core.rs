@@ -101,7 +101,7 @@ pub(crate) async fn play(case: &Case, phases: Phases, number: u64) -> Vec<Synced
         let started = Instant::now();
         pass(step.read).await;
         let hpa = Hpa { namespace: "shop", name: "web", generation: Some(1), spec: &spec, status: &status };
-        let scale = Scale::new(replicas, PODS, "app=web").unwrap();
+        let scale = Scale::new(replicas, PODS, "app=web", Version::V1_37).unwrap();
         let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
         let value = Quantity::from_units(step.proposal.into(), Format::DecimalSi);
         let answer = Answer::External([ExternalValue { timestamp: None, value }].into());

@@ -29,7 +29,7 @@ impl Regexes {
             rest = token.1;
             match (first, unquote_string(token.0)) {
                 ('"' | '\'' | '`', Ok(regex)) if is_regex => {
-                    text.push_str(&format!("\"{}\"", name(regexes.len())));
+                    text.extend(["\"", &name(regexes.len()), "\""]);
                     regexes.push(regex);
                 }
                 _ => text.push_str(token.0),

@@ -187,7 +187,7 @@ pub(crate) mod tests {
                     FEATURE_GATES => match value.split_once('=') {
                         Some(("HPAScaleToZero", value)) => settings.scale_to_zero = parsed(value)?,
                         Some(("HPAGeneration", value)) if version > Version::V1_36 => {
-                            settings.generation = parsed(value)?
+                            settings.generation = parsed(value)?;
                         }
                         _ => return Err(FlagError::Invalid(format!("unknown gate {value}"))),
                     },

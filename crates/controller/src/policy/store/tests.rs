@@ -122,7 +122,7 @@ fn event_of_the_status_write_keeps_the_due_times_of_the_sync() {
     assert!(policies.apply_hpa(&web, false));
     let before = merged(&policies, &web).unwrap();
     let due = PolicyDue {
-        period: Some(OwnPeriod { period: Duration::from_secs(3600), requested: None }),
+        period: Some(OwnPeriod { period: Duration::from_hours(1), requested: None }),
         edge: Some(Instant::now()),
     };
     policies.set_due(&web.key, due);
