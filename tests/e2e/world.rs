@@ -217,6 +217,25 @@ impl Autoscaler {
             _ => Self::Concertina,
         }
     }
+
+    /// Starts the autoscaler under the built-in account and role.
+    pub(crate) async fn start(self, plane: &ControlPlane, flags: &[&str]) -> Outcome<Process> {
+        match self {
+            Self::BuiltIn => {
+                let flags: Vec<_> = flags.iter().map(|&flag| flag.to_owned()).collect();
+                plane.controllers("built-in", "horizontal-pod-autoscaler-controller", &flags)
+            }
+            Self::Concertina => {
+                let kubeconfig = plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
+                let mut command = Command::new(binary());
+                command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
+                // The built-in role allows no Lease. A later flag overrides an earlier flag.
+                command.args(["--leader-elect=false", "--takeover=off"]);
+                command.arg("--kubeconfig").arg(kubeconfig).args(flags);
+                Process::start("concertina", command, plane.folder())
+            }
+        }
+    }
 }
 
 /// The scale-down stabilization window.
@@ -258,23 +277,9 @@ impl Fixture {
 
     /// Like [`Self::autoscaler`], but with additional flags.
     pub(crate) async fn autoscaler_with(&self, which: Autoscaler, more: &[&str]) -> Outcome<Process> {
-        let mut flags = vec!["--horizontal-pod-autoscaler-sync-period=1s".to_owned()];
-        flags.extend(DECISION_FLAGS.iter().chain(more).map(|&flag| flag.to_owned()));
-        match which {
-            Autoscaler::BuiltIn => {
-                self.plane.controllers("built-in", "horizontal-pod-autoscaler-controller", &flags)
-            }
-            Autoscaler::Concertina => {
-                let kubeconfig =
-                    self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
-                let mut command = Command::new(binary());
-                command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-                // The built-in role allows no Lease. A later flag overrides an earlier flag.
-                command.args(["--leader-elect=false", "--takeover=off"]);
-                command.arg("--kubeconfig").arg(kubeconfig).args(flags);
-                Process::start("concertina", command, self.plane.folder())
-            }
-        }
+        let mut flags = vec!["--horizontal-pod-autoscaler-sync-period=1s"];
+        flags.extend(DECISION_FLAGS.iter().chain(more));
+        which.start(&self.plane, &flags).await
     }
 }
 
