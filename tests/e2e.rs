@@ -42,6 +42,8 @@ mod fault_scenarios;
 mod handover;
 #[path = "e2e/identity.rs"]
 mod identity;
+#[path = "e2e/keda.rs"]
+mod keda;
 #[path = "e2e/leader.rs"]
 mod leader;
 #[path = "e2e/metrics.rs"]

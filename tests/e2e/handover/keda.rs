@@ -1,24 +1,17 @@
 //! An HPA that KEDA's operator creates from a ScaledObject. KEDA's metrics adapter serves its metric.
-//!
-//! `CONCERTINA_KEDA` names the folder that `tests/keda/build.sh` prints.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::log::{Log, first_write, judge};
-use super::rig::{LABEL, PERIOD, Replica, built_in, create_namespace, kubeconfig, label, replica, webhook};
-use crate::controlplane::{Keys, free_port};
+use super::rig::{LABEL, PERIOD, Replica, built_in, label, replica, webhook};
 use crate::election::now;
-use crate::extensions;
-use crate::metrics::EXTERNAL;
-use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
+use crate::keda::Keda;
+use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::world::{APP, Autoscaler, Fixture, SOON, World};
 
-const VARIABLE: &str = "CONCERTINA_KEDA";
 const NAMESPACE: &str = "keda-shop";
 /// The name that KEDA gives to the HPA of the ScaledObject `orders`.
 const HPA: &str = "keda-hpa-orders";
@@ -173,86 +166,4 @@ impl Shop<'_> {
     async fn change(&self, patch: &Value) -> Outcome {
         self.world.api.merge(OBJECT, patch).await.map(drop)
     }
-}
-
-/// The operator and the metrics adapter of KEDA.
-struct Keda {
-    operator: Process,
-    adapter: Process,
-}
-
-impl Keda {
-    /// Installs KEDA, and replaces the registration of the external metrics API.
-    async fn start(stage: &Fixture) -> Outcome<Self> {
-        let programs = programs()?;
-        let api = &stage.plane.admin;
-        create_namespace(stage, "keda").await?;
-        for file in std::fs::read_dir(programs.join("crds"))? {
-            let text = std::fs::read_to_string(file?.path())?;
-            let definition: Value = serde_saphyr::from_str(text.trim_start_matches("---\n"))?;
-            api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
-        }
-        eventually(SOON, "ScaledObjects are served", async || {
-            api.get("/apis/keda.sh/v1alpha1/scaledobjects").await.map(drop)
-        })
-        .await?;
-
-        let certificates = certificates(stage)?;
-        let (service, port) = (free_port()?, free_port()?);
-        let mut operator = command(stage, &programs, "operator")?;
-        operator.args(["--enable-prometheus-metrics=false", "--health-probe-bind-address=0"]);
-        operator.arg(format!("--metrics-service-bind-address=127.0.0.1:{service}"));
-        operator.arg("--cert-dir").arg(&certificates);
-        let operator = Process::start("keda-operator", operator, stage.plane.folder())?;
-
-        let mut adapter = command(stage, &programs, "adapter")?;
-        for flag in ["--authentication-kubeconfig", "--authorization-kubeconfig", "--lister-kubeconfig"] {
-            adapter.arg(flag).arg(kubeconfig(stage)?);
-        }
-        adapter.arg("--cert-dir").arg(&certificates);
-        adapter.args(["--bind-address=127.0.0.1", &format!("--secure-port={port}")]);
-        adapter.arg(format!("--metrics-service-address=localhost:{service}"));
-        adapter.arg(format!("--port={}", free_port()?));
-        let adapter = Process::start("keda-adapter", adapter, stage.plane.folder())?;
-
-        let keda = Self { operator, adapter };
-        extensions::unregister(api, EXTERNAL, "v1beta1").await?;
-        extensions::name_as(api, "keda-metrics-apiserver", port).await?;
-        extensions::register_at(api, ("keda-metrics-apiserver", port), EXTERNAL, "v1beta1").await?;
-        extensions::available(api, EXTERNAL, "v1beta1").await.context(keda.tails())?;
-        Ok(keda)
-    }
-
-    fn tails(&self) -> String {
-        self.operator.tail(20) + &self.adapter.tail(20)
-    }
-}
-
-fn programs() -> Outcome<PathBuf> {
-    let folder = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-    folder.map(PathBuf::from).ok_or_else(|| {
-        Failure(format!(
-            "{VARIABLE} is not set; build KEDA with: export {VARIABLE}=\"$(tests/keda/build.sh)\""
-        ))
-    })
-}
-
-fn command(stage: &Fixture, programs: &Path, name: &str) -> Outcome<Command> {
-    let mut command = Command::new(programs.join(name));
-    command.env("KUBECONFIG", kubeconfig(stage)?).env("WATCH_NAMESPACE", "");
-    command.env("POD_NAMESPACE", "keda").env("KEDA_CLUSTER_OBJECT_NAMESPACE", "keda");
-    Ok(command)
-}
-
-/// The folder with the certificates of both programs.
-fn certificates(stage: &Fixture) -> Outcome<PathBuf> {
-    let folder = stage.plane.folder().join("keda-certificates");
-    std::fs::create_dir_all(&folder)?;
-    let keys = Keys::generate()?;
-    for (file, text) in
-        [("ca.crt", &keys.authority_pem), ("tls.crt", &keys.certificate_pem), ("tls.key", &keys.key_pem)]
-    {
-        std::fs::write(folder.join(file), text)?;
-    }
-    Ok(folder)
 }
