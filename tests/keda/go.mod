@@ -2,4 +2,4 @@ module concertina.dev/keda
 
 go 1.26.0
 
-require github.com/kedacore/keda/v2 v2.20.2
+require github.com/kedacore/keda/v2 v2.21.0
