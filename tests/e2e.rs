@@ -293,6 +293,12 @@ async fn long_scaled_object_of_keda_is_handed_over_and_back() -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS and CONCERTINA_KEDA: run tests/controlplane/build.sh and tests/keda/build.sh"]
+async fn long_scaled_objects_of_keda_have_the_same_states_beside_both_controllers() -> Outcome {
+    keda::are_equal_beside_both_controllers(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn hpa_follows_the_kubelet_of_its_pod() -> Outcome {
     policies::adapters::is_followed(&Fixture::start().await?).await

@@ -2,6 +2,11 @@
 //!
 //! `CONCERTINA_KEDA` names the folder that `tests/keda/build.sh` prints.
 
+#[path = "keda/push.rs"]
+mod push;
+#[path = "keda/states.rs"]
+mod states;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,12 +19,20 @@ use crate::metrics::EXTERNAL;
 use crate::outcome::{Context as _, Failure, Outcome, Process, eventually};
 use crate::world::{Fixture, SOON};
 
+pub(crate) use self::states::are_equal_beside_both_controllers;
+
 const VARIABLE: &str = "CONCERTINA_KEDA";
 
 /// The operator and the metrics adapter of KEDA.
 pub(crate) struct Keda {
     operator: Process,
-    adapter: Process,
+    adapter: Option<Process>,
+    programs: PathBuf,
+    certificates: PathBuf,
+    /// The port of the operator from which the adapter reads metrics.
+    service: u16,
+    /// The port of the adapter.
+    port: u16,
 }
 
 impl Keda {
@@ -46,17 +59,8 @@ impl Keda {
         operator.arg("--cert-dir").arg(&certificates);
         let operator = Process::start("keda-operator", operator, stage.plane.folder())?;
 
-        let mut adapter = command(stage, &programs, "adapter")?;
-        for flag in ["--authentication-kubeconfig", "--authorization-kubeconfig", "--lister-kubeconfig"] {
-            adapter.arg(flag).arg(kubeconfig(stage)?);
-        }
-        adapter.arg("--cert-dir").arg(&certificates);
-        adapter.args(["--bind-address=127.0.0.1", &format!("--secure-port={port}")]);
-        adapter.arg(format!("--metrics-service-address=localhost:{service}"));
-        adapter.arg(format!("--port={}", free_port()?));
-        let adapter = Process::start("keda-adapter", adapter, stage.plane.folder())?;
-
-        let keda = Self { operator, adapter };
+        let mut keda = Self { operator, adapter: None, programs, certificates, service, port };
+        keda.start_adapter(stage)?;
         extensions::unregister(api, EXTERNAL, "v1beta1").await?;
         extensions::name_as(api, "keda-metrics-apiserver", port).await?;
         extensions::register_at(api, ("keda-metrics-apiserver", port), EXTERNAL, "v1beta1").await?;
@@ -64,8 +68,27 @@ impl Keda {
         Ok(keda)
     }
 
+    pub(crate) fn start_adapter(&mut self, stage: &Fixture) -> Outcome {
+        let mut adapter = command(stage, &self.programs, "adapter")?;
+        for flag in ["--authentication-kubeconfig", "--authorization-kubeconfig", "--lister-kubeconfig"] {
+            adapter.arg(flag).arg(kubeconfig(stage)?);
+        }
+        adapter.arg("--cert-dir").arg(&self.certificates);
+        adapter.args(["--bind-address=127.0.0.1", &format!("--secure-port={}", self.port)]);
+        adapter.arg(format!("--metrics-service-address=localhost:{}", self.service));
+        adapter.arg(format!("--port={}", free_port()?));
+        self.adapter = Some(Process::start("keda-adapter", adapter, stage.plane.folder())?);
+        Ok(())
+    }
+
+    /// Kills the adapter, so that the external metrics API is away.
+    pub(crate) fn stop_adapter(&mut self) {
+        self.adapter = None;
+    }
+
     pub(crate) fn tails(&self) -> String {
-        self.operator.tail(20) + &self.adapter.tail(20)
+        let adapter = self.adapter.as_ref().map(|adapter| adapter.tail(20));
+        self.operator.tail(20) + &adapter.unwrap_or_default()
     }
 }
 
