@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::{Answer, ExternalValue};
-use autoscaling::settings::Settings;
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Answers, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, decide, plan};

@@ -1,6 +1,8 @@
 //! Upstream's schedule and its arithmetic for one HPA with given durations, written from the specification. The model
 //! shares no code with the controller. All times are whole milliseconds since the first sync.
 
+use std::cmp::Ordering;
+
 /// A rate policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RatePolicy {
@@ -194,12 +196,12 @@ impl Memory {
 
     fn limited(&mut self, case: &Case, rules: [&Rules; 2], current: i32, stable: i32, moment: Moment) -> i32 {
         let [up, down] = rules;
-        if stable > current {
-            stable.min(self.allowed(up, true, current, moment).max(current)).min(case.max)
-        } else if stable < current {
-            stable.max(self.allowed(down, false, current, moment).min(current)).max(1)
-        } else {
-            current
+        match stable.cmp(&current) {
+            Ordering::Greater => {
+                stable.min(self.allowed(up, true, current, moment).max(current)).min(case.max)
+            }
+            Ordering::Less => stable.max(self.allowed(down, false, current, moment).min(current)).max(1),
+            Ordering::Equal => current,
         }
     }
 

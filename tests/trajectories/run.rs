@@ -320,7 +320,7 @@ impl Workload {
         let mut live =
             i64::try_from(self.pods.iter().filter(|pod| pod.deleted.is_none()).count()).unwrap_or(0);
         if self.app.has_pods {
-            for _ in live..self.count {
+            while live < self.count {
                 self.add_pod(now, now + self.app.startup);
                 live += 1;
             }
@@ -452,7 +452,7 @@ fn usage(workloads: &Workloads, workload: &Workload, namespace: &str) -> Vec<Val
 impl Trajectory {
     /// The count at a time.
     pub(crate) fn at(&self, time: i64) -> i64 {
-        let last = self.0.iter().rev().find(|(change, _)| *change <= time).or(self.0.first());
+        let last = self.0.iter().rev().find(|(change, _)| *change <= time).or_else(|| self.0.first());
         last.map_or(0, |(_, count)| *count)
     }
 
