@@ -1,4 +1,4 @@
-//! The time between syncs, and its effect on counts: a model of upstream's queue, in which syncs take time, beside the
+//! The time between syncs, and its effect on counts: a model of upstream's queue, in which syncs take time, next to the
 //! controller. A rate policy or a window of n sync periods ends at the n-th sync, as in upstream.
 
 #![allow(

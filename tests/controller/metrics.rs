@@ -205,7 +205,8 @@ async fn broken_response_fails_only_its_metric_and_scales_nothing() {
         assert!(events.iter().any(|event| event.starts_with(&computed)), "{events:?}");
     }
     assert_eq!(rig.syncs("web").len(), 3);
-    assert!(rig.reconciliations("none", "internal") >= 3.0 * 11.0);
+    // A sync with retries takes several seconds, so an HPA may have two syncs in this time.
+    assert!(rig.reconciliations("none", "internal") >= 2.0 * 11.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::requests::{Answer, Pieces};
 use super::{Cluster, MetricsApi};
 
-/// Maximum number of pieces of one watch that are on their way at the same time.
+/// Maximum number of pieces of one watch in flight.
 const PIECES: usize = 1024;
 
 /// The latencies of a cluster. Each is drawn from a range of durations. Equal seeds and equal requests in the same order

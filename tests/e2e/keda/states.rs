@@ -1,4 +1,4 @@
-//! The states of ScaledObjects, beside the built-in controller and beside Concertina. KEDA takes the activity of a
+//! The states of ScaledObjects, with the built-in controller and with Concertina. KEDA takes the activity of a
 //! ScaledObject and the failures of its triggers from the queries of the HPA controller, so the states of KEDA depend on
 //! these queries as well.
 

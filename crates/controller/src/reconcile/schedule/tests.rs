@@ -215,7 +215,7 @@ async fn due_times_do_not_leap_when_hpas_are_created_and_deleted() {
 #[tokio::test(start_paused = true)]
 async fn hpas_that_share_a_number_sync_together() {
     let period = Duration::from_secs(1);
-    // The number is requested by whoever syncs when it is older than 0.9 s.
+    // The number is requested by the first sync that finds it older than 0.9 s.
     let mut requested = Instant::now();
     let mut due: Vec<_> = (0..5).map(|hpa| Instant::now() + Duration::from_millis(hpa * 230)).collect();
     let mut ages = Vec::new();
