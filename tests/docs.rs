@@ -67,6 +67,33 @@ fn every_path_that_a_document_names_exists() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+#[test]
+fn every_row_of_where_is_names_a_definition_in_its_file() {
+    let page = fs::read_to_string(root().join("docs/where-is.md")).unwrap();
+    let mut checked = 0;
+    let mut wrong = Vec::new();
+    for row in page.lines().filter(|row| row.starts_with("| ") && row.contains('`')) {
+        let cells: Vec<_> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let [.., path, name] = cells.as_slice() else {
+            wrong.push(row.to_owned());
+            continue;
+        };
+        let name = name.trim_matches('`').rsplit("::").next().unwrap_or_default();
+        let file = fs::read_to_string(root().join(path.trim_matches('`'))).unwrap_or_default();
+        let defines = |kind| {
+            file.split(&format!("{kind} {name}"))
+                .skip(1)
+                .any(|after| !after.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+        };
+        checked += 1;
+        if !["fn", "struct", "enum", "trait", "const", "type", "mod"].into_iter().any(defines) {
+            wrong.push(row.to_owned());
+        }
+    }
+    assert!(checked >= 50, "only {checked} rows were found");
+    assert!(wrong.is_empty(), "no definition in the file:\n{}", wrong.join("\n"));
+}
+
 /// Returns the text of all Rust files below a folder.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
