@@ -27,12 +27,11 @@ impl Regexes {
                 first => first.len_utf8(),
             });
             rest = token.1;
-            match (first, unquote_string(token.0)) {
-                ('"' | '\'' | '`', Ok(regex)) if is_regex => {
-                    text.extend(["\"", &name(regexes.len()), "\""]);
-                    regexes.push(regex);
-                }
-                _ => text.push_str(token.0),
+            if is_regex && let Some(regex) = unquoted(token.0) {
+                text.extend(["\"", &name(regexes.len()), "\""]);
+                regexes.push(regex);
+            } else {
+                text.push_str(token.0);
             }
             let separates = first == '#' || first.is_ascii_whitespace();
             is_regex = matches!(token.0, "=~" | "!~") || (is_regex && separates);
@@ -55,6 +54,18 @@ impl Regexes {
 /// The name of a regular expression. It matches no empty text, as the parser requires of one matcher of a selector.
 fn name(index: usize) -> String {
     format!("regex-{index:02}")
+}
+
+/// The content of a string literal. `None` for another token, and for a string that is invalid for the parser.
+fn unquoted(token: &str) -> Option<String> {
+    let mut characters = token.strip_prefix(['"', '\'', '`'])?.chars();
+    while let Some(character) = characters.next() {
+        // The function of the parser panics here. The parser refuses the string before it calls the function.
+        if character == '\\' && !characters.next().is_some_and(|escaped| escaped.is_ascii()) {
+            return None;
+        }
+    }
+    unquote_string(token).ok()
 }
 
 /// The length of a string literal, from its quote. As in the parser, a backslash escapes within each kind of quotes.
@@ -86,6 +97,7 @@ mod tests {
             ),
             (r#"a{b="=~", c="\"=~\"d"}"#, r#"a{b="=~", c="\"=~\"d"}"#, vec![]),
             (r#"a{b=~"\q"}"#, r#"a{b=~"\q"}"#, vec![]),
+            (r#"a{b=~"\é"}"#, r#"a{b=~"\é"}"#, vec![]),
             (r#"a{b=~"c"#, r#"a{b=~"c"#, vec![]),
             ("# =~\"c\"\na", "# =~\"c\"\na", vec![]),
             ("\u{e9}=~`\u{e9}`", "\u{e9}=~\"regex-00\"", vec!["\u{e9}"]),
