@@ -168,13 +168,13 @@ impl Query {
         if parser::parse(&text).as_ref() != Ok(&expression) {
             return Err(QueryError::Unprintable);
         }
-        // The printed text may contain longer numbers, for example for a time in days.
-        check_numbers(&text)?;
         // This only changes the contents of strings, which are printed with their escapes.
         each_selector(&mut expression, true, &mut |selector| {
             selector.matchers.matchers.iter_mut().try_for_each(|matcher| regexes.put_back(matcher))
         })?;
         let text = expression.to_string();
+        // The printed text may contain longer numbers, for example for a time in days, and other strings first.
+        check_numbers(&text)?;
         if text.len() > MAX_TEXT {
             return Err(QueryError::Unprintable);
         }

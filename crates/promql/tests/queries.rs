@@ -254,3 +254,10 @@ fn prometheus_finds_the_namespace_in_every_selector() {
     println!("{} queries, {accepted} accepted, {selectors} selectors", queries.len());
     assert!(accepted * 2 > queries.len() && selectors > accepted);
 }
+
+#[test]
+fn number_that_a_string_hides_from_the_check_is_refused() {
+    // The parser sorts the matchers. After a backtick in a string, other strings count as numbers.
+    let query = r#"{"c",pod=~"{888888888888a",pod=~"!`b"}"#;
+    assert!(matches!(Query::parse(query, Some(SHOP)), Err(QueryError::Number(_))));
+}
