@@ -207,13 +207,17 @@ impl Shop {
         path.trim_end_matches('/').to_owned()
     }
 
-    /// Deletes the ScaledObjects, so that the next controller does not find their HPAs.
+    /// Deletes the ScaledObjects and their HPAs, so that the next controller finds none. No garbage collector runs here.
     async fn close(&self) -> Outcome {
         for name in OBJECTS {
             self.world.api.delete(&self.objects(name)).await?;
         }
         eventually(STEP, "the HPAs are deleted", async || {
             let hpas = self.world.api.list(self.world.hpas("").trim_end_matches('/')).await?;
+            for hpa in &hpas {
+                let name = hpa["metadata"]["name"].as_str().unwrap_or_default();
+                self.world.api.delete_now(&self.world.hpas(name)).await?;
+            }
             ensure(hpas.is_empty(), || format!("{} remain", hpas.len()))
         })
         .await
