@@ -168,7 +168,7 @@ mod tests {
             &["demo", "--for", "60s", "--port=0"][..],
             &["why", "web", "-n", "shop"],
             &["console", "--port=0"],
-            &["parity", "--since=1h"],
+            &["parity", "--shadow=ops/shadow"],
             &["simulate", "a.yaml"],
             &["handover", "status"],
             &["policy", "check", "--offline", "a.yaml"],

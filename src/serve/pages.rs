@@ -164,6 +164,7 @@ fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
         group: "autoscaling",
         version: "v2",
         resource: "horizontalpodautoscalers",
+        subresource: "",
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })

@@ -18,7 +18,9 @@ use toolbox::options::why::Leader;
 use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 
 use super::options;
-use super::port_forward_proxy::{POD, PortForwardProxy, TOKEN, lease, pod, rig, user};
+use super::port_forward_proxy::{
+    POD, PortForwardProxy, TOKEN, lease, may_write_statuses, pod, rig, user,
+};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
 
@@ -207,6 +209,63 @@ async fn controller_receives_only_the_users_token_or_certificate() {
     assert!(front.heads().iter().all(|head| !head.contains("authorization:")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn pod_of_a_squatters_lease_gets_no_credentials() {
+    let rig = rig();
+    rig.pass(5.0).await;
+    let front = PortForwardProxy::new(&rig, POD, 10257);
+    let no_record = async |words: &[&str]| {
+        let words: Vec<_> = ["web"].iter().chain(words).copied().collect();
+        let answer = document(&rig, &front, &words).await;
+        assert_eq!(answer["current"], 4, "{answer}");
+        answer["source"]["noRecord"].as_str().map(str::to_owned)
+    };
+    // Write access in some namespaces, which a squatter may have, proves nothing.
+    rig.cluster.reviews().allow_nothing();
+    may_write_statuses(&rig, Some("kube-system"));
+    let unproven = format!(
+        "pod kube-system/{POD} did not get your credentials, because it is not proven to be a controller: its \
+         ServiceAccount concertina may not update the status of HPAs in all namespaces; if you trust it, use \
+         --leader=kube-system/concertina"
+    );
+    assert_eq!(no_record(&[]).await.as_ref(), Some(&unproven));
+    let seen = state(&front, TOKEN).await;
+    assert_eq!(part(&seen, "pages of the controller").reason, unproven);
+    refuse(&rig, "/subjectaccessreviews");
+    let unknown = no_record(&[]).await.unwrap();
+    assert!(unknown.contains("you may not create subjectaccessreviews"), "{unknown}");
+    assert_eq!((front.forwards(), front.heads().len()), (0, 0), "the pod got a connection");
+
+    assert_eq!(no_record(&["--leader=kube-system/concertina"]).await, None);
+    assert!(front.heads().iter().any(|head| head.contains(TOKEN)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_with_the_labels_of_a_dry_run_is_read_only_if_its_namespace_is_named() {
+    let rig = rig();
+    rig.pass(5.0).await;
+    rig.cluster.delete("coordination.k8s.io/leases", "kube-system", "concertina").unwrap();
+    rig.cluster.put_raw(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": POD, "namespace": "kube-system", "labels": {
+            "app.kubernetes.io/name": "concertina", "app.kubernetes.io/instance": "concertina-shadow"}},
+        "spec": {"nodeName": "cp-1", "serviceAccountName": "concertina",
+            "containers": [{"name": "concertina", "image": "c"}]},
+        "status": {"phase": "Running"},
+    }));
+    let front = PortForwardProxy::new(&rig, POD, 10257);
+    let answer = document(&rig, &front, &["web"]).await;
+    let reason = answer["source"]["noRecord"].as_str().unwrap();
+    assert!(reason.starts_with("Lease concertina-system/concertina does not exist"), "{reason}");
+    let seen = state(&front, TOKEN).await;
+    let reason = &part(&seen, "pages of the controller").reason;
+    assert!(reason.starts_with("a dry run gets your credentials only with --leader"), "{reason}");
+    assert_eq!((front.forwards(), front.heads().len()), (0, 0), "the pod got a connection");
+
+    let named = document(&rig, &front, &["web", "--leader=kube-system/concertina"]).await;
+    assert_eq!(named["source"]["record"]["from"], format!("pod kube-system/{POD}"), "{named}");
+}
+
 async fn ask(rig: &Harness, words: &[&str]) -> (Result<Diagnosis, WhyError>, String) {
     let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let connector = tower::service_fn(move |_: http::Uri| {
@@ -303,8 +362,9 @@ fn label(rig: &Harness) {
     rig.cluster.put_raw(json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": POD, "namespace": "kube-system", "labels": {"app.kubernetes.io/name": "concertina"}},
-        "spec": {"nodeName": "cp-1", "containers": [{"name": "concertina", "image": "concertina:1",
-            "ports": [{"name": "https", "containerPort": 10257}]}]},
+        "spec": {"nodeName": "cp-1", "serviceAccountName": "concertina",
+            "containers": [{"name": "concertina", "image": "concertina:1",
+                "ports": [{"name": "https", "containerPort": 10257}]}]},
         "status": {
             "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
             "containerStatuses": [{"name": "concertina", "restartCount": 2, "ready": true, "image": "c", "imageID": ""}],

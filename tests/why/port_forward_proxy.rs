@@ -266,7 +266,19 @@ pub(crate) fn rig() -> Harness {
     let rig = Harness::with(stage, &config);
     lease(&rig, &format!("{POD}_0f8e"));
     pod(&rig, "Running");
+    may_write_statuses(&rig, None);
     rig
+}
+
+/// Lets the ServiceAccount of the pod write the statuses of HPAs, in one namespace or in all.
+pub(crate) fn may_write_statuses(rig: &Harness, namespace: Option<&str>) {
+    let account = "system:serviceaccount:kube-system:concertina";
+    rig.cluster.reviews().allow_resource(
+        account,
+        "update",
+        "horizontalpodautoscalers.autoscaling/status",
+        namespace,
+    );
 }
 
 pub(crate) fn lease(rig: &Harness, holder: &str) {
@@ -282,7 +294,8 @@ pub(crate) fn pod(rig: &Harness, phase: &str) {
     rig.cluster.put_raw(json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": POD, "namespace": "kube-system"},
-        "spec": {"nodeName": "cp-1", "containers": [{"name": "concertina", "image": "c", "ports": ports}]},
+        "spec": {"nodeName": "cp-1", "serviceAccountName": "concertina",
+            "containers": [{"name": "concertina", "image": "c", "ports": ports}]},
         "status": {"phase": phase},
     }));
 }

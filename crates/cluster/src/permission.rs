@@ -194,6 +194,8 @@ pub struct ResourceAction {
     pub version: &'static str,
     /// The plural name of the resource.
     pub resource: &'static str,
+    /// The subresource. Empty for the objects themselves.
+    pub subresource: &'static str,
     /// The namespace. Empty for all namespaces.
     pub namespace: String,
     /// The name of the object. Empty for all objects.
@@ -241,12 +243,13 @@ pub async fn access(client: &Client, user: &User, action: &Action) -> Result<Ver
         ..SubjectAccessReviewSpec::default()
     };
     match action.clone() {
-        Action::ResourceAttributes(ResourceAction { verb, group, version, resource, namespace, name }) => {
+        Action::ResourceAttributes(ResourceAction { verb, group, version, resource, subresource, namespace, name }) => {
             spec.resource_attributes = Some(ResourceAttributes {
                 verb: Some(verb.to_owned()),
                 group: Some(group.to_owned()),
                 version: Some(version.to_owned()),
                 resource: Some(resource.to_owned()),
+                subresource: Some(subresource.to_owned()),
                 namespace: Some(namespace),
                 name: Some(name),
                 ..ResourceAttributes::default()

@@ -150,7 +150,10 @@ impl Reviews {
                     }
                     Scope::Resource(resource, namespace) => {
                         let attribute = |field| object::text(review, &["spec", "resourceAttributes", field]);
-                        super::status::qualified(attribute("group"), attribute("resource")) == *resource
+                        let name = super::status::qualified(attribute("group"), attribute("resource"));
+                        let subresource = attribute("subresource");
+                        let name = if subresource.is_empty() { name } else { format!("{name}/{subresource}") };
+                        name == *resource
                             && attribute("verb") == rule.verb
                             && namespace.as_ref().is_none_or(|namespace| attribute("namespace") == namespace)
                     }

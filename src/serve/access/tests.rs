@@ -44,6 +44,7 @@ fn refusals_have_the_words_of_the_api_server() {
         group: "autoscaling",
         version: "v2",
         resource: "horizontalpodautoscalers",
+        subresource: "",
         namespace: "shop".into(),
         name: "web".into(),
     };

@@ -110,7 +110,7 @@ impl Inspector {
     /// not be read.
     async fn lease(&self, client: &Client, state: &mut ControllerState) -> bool {
         let mut failures = Vec::new();
-        for Leader { namespace, lease } in &self.leaders {
+        for Leader { namespace, lease, .. } in &self.leaders {
             match typed::get(&client.namespaced::<Lease>(namespace), lease).await {
                 Ok(Some(found)) => {
                     state.lease = Some(lease_state(namespace, lease, found));
@@ -162,7 +162,10 @@ impl Inspector {
     async fn leader(&self, kept: &mut Option<Connection>, state: &mut ControllerState) {
         let candidates: Vec<_> = match &state.lease {
             Some(lease) => {
-                vec![Which::Leader { namespace: lease.namespace.clone(), lease: lease.name.clone() }]
+                let is_read = |leader: &&Leader| {
+                    leader.namespace == lease.namespace && leader.lease == lease.name
+                };
+                self.leaders.iter().filter(is_read).map(Which::leader).collect()
             }
             None => self.leaders.iter().map(Which::leader).collect(),
         };
@@ -181,7 +184,7 @@ impl Inspector {
     /// Reads the comparison from the pod of a dry run, and the metrics of this pod if those of the leader were not
     /// read.
     async fn shadow(&self, kept: &mut Option<Connection>, state: &mut ControllerState) {
-        let candidates = NAMESPACES.map(Which::shadow);
+        let candidates = Which::shadows(&self.leaders);
         let Some(mut connection) = self.connect(kept.take(), &candidates, state).await else { return };
         state.parity = parsed(&mut connection, "parity", state, Parity::parse).await;
         if state.numbers.is_none()

@@ -329,7 +329,7 @@ impl LeaderChanges {
     /// Adds the last change that the first existing Lease shows. An unreadable Lease is ignored, because the page of
     /// the controller shows the reason.
     pub(super) async fn read(&self, client: &Client, leaders: &[Leader]) {
-        for Leader { namespace, lease } in leaders {
+        for Leader { namespace, lease, .. } in leaders {
             let Ok(Some(found)) = typed::get(&client.namespaced::<Lease>(namespace), lease).await else {
                 continue;
             };

@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use kube::api::ListParams;
 
-use super::ForwardError;
+use super::{ForwardError, Unproven};
 use crate::options::why::Leader;
 use cluster::client::Client;
 use cluster::error::ApiError;
+use cluster::permission::{self, Action, ResourceAction, User};
 use cluster::typed;
 
 /// The default secure port of kube-controller-manager and Concertina.
@@ -29,8 +30,10 @@ pub enum Which {
         namespace: String,
         /// The name of the Lease.
         lease: String,
+        /// Whether the user named the Lease. If not, the pod must be proven to be a controller.
+        named: bool,
     },
-    /// The only running pod with the given labels.
+    /// The only running pod with the given labels, in a namespace that the user named.
     Labelled {
         /// The namespace of the pod.
         namespace: String,
@@ -42,13 +45,22 @@ pub enum Which {
 impl Which {
     /// Selects the pod that holds a Lease.
     pub fn leader(leader: &Leader) -> Self {
-        Self::Leader { namespace: leader.namespace.clone(), lease: leader.lease.clone() }
+        Self::Leader {
+            namespace: leader.namespace.clone(),
+            lease: leader.lease.clone(),
+            named: leader.named,
+        }
     }
 
-    /// Selects the pod of a dry run by the default labels.
-    pub fn shadow(namespace: &str) -> Self {
+    /// Selects the pods of dry runs by the default labels, in the namespaces that the user named. Nothing proves that
+    /// another pod with these labels is a dry run, because its ServiceAccount may write nothing.
+    pub fn shadows(leaders: &[Leader]) -> Vec<Self> {
         let selector = format!("{OURS},app.kubernetes.io/instance=concertina-shadow");
-        Self::Labelled { namespace: namespace.to_owned(), selector }
+        let shadow = |leader: &Leader| Self::Labelled {
+            namespace: leader.namespace.clone(),
+            selector: selector.clone(),
+        };
+        leaders.iter().filter(|leader| leader.named).map(shadow).collect()
     }
 
     /// Returns the namespace of the pod.
@@ -76,19 +88,51 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Finds the pod and its secure port.
+/// Finds the pod and its secure port. Only a pod that the user named, or that is proven to be a controller, is returned.
 pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, ForwardError> {
     let pod = match which {
-        Which::Leader { namespace, lease } => leader(client, namespace, lease).await?,
+        Which::Leader { namespace, lease, .. } => leader(client, namespace, lease).await?,
         Which::Labelled { namespace, selector } => labelled(client, namespace, selector).await?,
     };
     let (namespace, name) = (which.namespace().to_owned(), pod.name_any());
     if phase(&pod) != "Running" {
         return Err(ForwardError::NotRunning { namespace, pod: name, phase: phase(&pod).to_owned() });
     }
-    match port(&pod.spec.unwrap_or_default()) {
-        Some(port) => Ok(Peer { namespace, pod: name, port }),
-        None => Err(ForwardError::ServesNothing { namespace, pod: name }),
+    let spec = pod.spec.unwrap_or_default();
+    let Some(port) = port(&spec) else { return Err(ForwardError::ServesNothing { namespace, pod: name }) };
+    if let Which::Leader { lease, named: false, .. } = which {
+        let account = spec.service_account_name.unwrap_or_else(|| "default".to_owned());
+        prove(client, &namespace, &account).await.map_err(|reason| {
+            let lease = lease.clone();
+            ForwardError::NotProven { namespace: namespace.clone(), pod: name.clone(), reason, lease }
+        })?;
+    }
+    Ok(Peer { namespace, pod: name, port })
+}
+
+/// Asks the API server whether a ServiceAccount may write the status of every HPA, as a controller may. Whoever can
+/// create the pod, its namespace and the Lease cannot grant this permission.
+async fn prove(client: &Client, namespace: &str, account: &str) -> Result<(), Unproven> {
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
+    let user = User {
+        name: format!("system:serviceaccount:{namespace}:{account}"),
+        groups: groups.map(str::to_owned).into(),
+        ..User::default()
+    };
+    let action = Action::ResourceAttributes(ResourceAction {
+        verb: "update",
+        group: "autoscaling",
+        version: "v2",
+        resource: "horizontalpodautoscalers",
+        subresource: "status",
+        namespace: String::new(),
+        name: String::new(),
+    });
+    match permission::access(client, &user, &action).await {
+        Ok(verdict) if verdict.allowed => Ok(()),
+        Ok(_) => Err(Unproven::NotAllowed { account: account.to_owned() }),
+        Err(error) if error.is_forbidden() => Err(Unproven::NoReview),
+        Err(error) => Err(Unproven::Failed(Box::new(error))),
     }
 }
 

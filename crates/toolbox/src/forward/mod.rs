@@ -2,13 +2,15 @@
 //!
 //! The API server authorizes the port-forward, and the kubelet connects to the pod. TLS runs end to end between this
 //! process and the pod, which may present any certificate. The pod receives the user's bearer token or client
-//! certificate. The controller authenticates and authorizes the user through the API server.
+//! certificate, so it must be a pod that the user named, or the holder of a Lease whose ServiceAccount may write the
+//! status of every HPA. The controller authenticates and authorizes the user through the API server.
 //!
 //! | request | RBAC: verb, resource |
 //! |---|---|
 //! | `GET …/leases/{name}` | get `leases.coordination.k8s.io` |
 //! | `GET …/pods/{name}` | get `pods` |
 //! | `GET …/pods?labelSelector=…`, for a pod with `hostNetwork` or a selection by labels | list `pods` |
+//! | `POST …/subjectaccessreviews`, for a pod that the user did not name | create `subjectaccessreviews.authorization.k8s.io` |
 //! | `GET …/pods/{name}/portforward`, as a WebSocket | get and, from Kubernetes 1.35 on, create `pods/portforward` |
 
 mod find;
@@ -100,6 +102,21 @@ pub enum ForwardError {
         /// The pod's phase, such as `Pending`.
         phase: String,
     },
+    /// The holder of a Lease that the user did not name may be any pod.
+    #[error(
+        "pod {namespace}/{pod} did not get your credentials, because it is not proven to be a controller: {reason}; \
+         if you trust it, use --leader={namespace}/{lease}"
+    )]
+    NotProven {
+        /// The pod's namespace.
+        namespace: String,
+        /// The name of the pod.
+        pod: String,
+        /// The missing proof.
+        reason: Unproven,
+        /// The name of the Lease.
+        lease: String,
+    },
     /// The pod does not serve HTTPS.
     #[error("pod {namespace}/{pod} does not serve HTTPS (--secure-port=0)")]
     ServesNothing {
@@ -134,6 +151,11 @@ pub enum ForwardError {
         /// The reason of the API server or the kubelet.
         reason: String,
     },
+    /// The user did not name the namespace of a dry run.
+    #[error(
+        "a dry run gets your credentials only with --leader=NAMESPACE/NAME, because nothing proves that a pod is one"
+    )]
+    Unnamed,
     /// The clients have no user credentials. In-process clients, for example, have none.
     #[error("the user has no credentials: set a token or a client certificate in the kubeconfig")]
     NoUser,
@@ -165,6 +187,23 @@ pub enum ForwardError {
     /// The request exceeded the time limit.
     #[error("the controller's pod did not respond within {0:?}")]
     TooLate(Duration),
+}
+
+/// The reason why a pod is not proven to be a controller.
+#[derive(Debug, thiserror::Error)]
+pub enum Unproven {
+    /// The ServiceAccount of the pod lacks a permission that a controller has.
+    #[error("its ServiceAccount {account} may not update the status of HPAs in all namespaces")]
+    NotAllowed {
+        /// The ServiceAccount.
+        account: String,
+    },
+    /// The user may not review permissions.
+    #[error("you may not create subjectaccessreviews, which show the permissions of its ServiceAccount")]
+    NoReview,
+    /// The review failed.
+    #[error("the permissions of its ServiceAccount are unknown: {0}")]
+    Failed(#[source] Box<ApiError>),
 }
 
 /// Sends one request: finds the pod, connects to it, and sends a GET of `path`. `path` includes the query and
@@ -213,8 +252,9 @@ impl Connection {
     }
 
     /// Connects to the pod of the first candidate that is not skipped. A candidate is skipped if its Lease does not
-    /// exist, no running pod has its labels, or a permission is missing. If all candidates are skipped, returns the
-    /// first error about a permission, or else the first error.
+    /// exist, no running pod has its labels, its pod is not proven to be a controller, or a permission is missing. If
+    /// all candidates are skipped, returns the first error about a proof or a permission, or else the first error.
+    /// Without candidates, returns [`ForwardError::Unnamed`].
     pub async fn open_first(
         clients: &Clients,
         candidates: &[Which],
@@ -226,17 +266,19 @@ impl Connection {
                 Err(
                     error @ (ForwardError::NoLease { .. }
                     | ForwardError::NoneLabelled { .. }
+                    | ForwardError::NotProven { .. }
                     | ForwardError::Forbidden { .. }),
                 ) => error,
                 opened => return opened,
             };
-            let is_better = matches!(error, ForwardError::Forbidden { .. })
-                && !matches!(failure, Some(ForwardError::Forbidden { .. }));
-            if failure.is_none() || is_better {
+            let is_refusal = |error: &ForwardError| {
+                matches!(error, ForwardError::Forbidden { .. } | ForwardError::NotProven { .. })
+            };
+            if failure.as_ref().is_none_or(|first| is_refusal(&error) && !is_refusal(first)) {
                 failure = Some(error);
             }
         }
-        Err(failure.unwrap_or(ForwardError::NoUser))
+        Err(failure.unwrap_or(ForwardError::Unnamed))
     }
 
     /// Returns whether the clients have user credentials for a controller.

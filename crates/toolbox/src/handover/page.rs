@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
-use crate::options::why::{Leader, NAMESPACES};
+use crate::options::why::Leader;
 use crate::words::counted;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
@@ -106,7 +106,13 @@ pub(super) enum PageError {
 #[derive(Debug)]
 pub(super) enum PageReader {
     /// From the leader's pod, by port-forward.
-    Leader { clients: Box<Clients>, candidates: Vec<Which>, connection: Option<Connection> },
+    Leader {
+        clients: Box<Clients>,
+        candidates: Vec<Which>,
+        /// The pods of dry runs.
+        shadows: Vec<Which>,
+        connection: Option<Connection>,
+    },
     /// From an address.
     Address { client: Client, url: String },
 }
@@ -114,8 +120,13 @@ pub(super) enum PageReader {
 impl PageReader {
     /// Creates a reader for the leader's pod.
     pub(super) fn leader(clients: &Clients, leader: Option<&Leader>) -> Self {
-        let candidates = Leader::candidates(leader).iter().map(Which::leader).collect();
-        Self::Leader { clients: Box::new(clients.clone()), candidates, connection: None }
+        let leaders = Leader::candidates(leader);
+        Self::Leader {
+            clients: Box::new(clients.clone()),
+            candidates: leaders.iter().map(Which::leader).collect(),
+            shadows: Which::shadows(&leaders),
+            connection: None,
+        }
     }
 
     /// Reads the page `/handover` of the leader.
@@ -126,7 +137,7 @@ impl PageReader {
                 let failed = |error| PageError::Address { url: format!("{url}/handover"), error };
                 (client.bytes(&call).await.map_err(failed)?, url.clone())
             }
-            Self::Leader { clients, candidates, connection } => {
+            Self::Leader { clients, candidates, connection, .. } => {
                 let deadline = Instant::now() + WITHIN;
                 let mut open = match connection.take().filter(Connection::is_open) {
                     Some(kept) => kept,
@@ -150,7 +161,7 @@ impl PageReader {
                 let url = format!("{url}/parity");
                 client.bytes(&call).await.map_err(|error| PageError::Address { url, error })?
             }
-            Self::Leader { clients, connection, .. } => {
+            Self::Leader { clients, shadows, connection, .. } => {
                 let deadline = Instant::now() + WITHIN;
                 let from_leader = match connection.as_mut().filter(|connection| connection.is_open()) {
                     Some(leader) => leader.get(call.path(), deadline).await.ok(),
@@ -159,8 +170,7 @@ impl PageReader {
                 if let Some(body) = from_leader {
                     body
                 } else {
-                    let shadows = NAMESPACES.map(Which::shadow);
-                    let mut shadow = Connection::open_first(clients, &shadows, deadline).await?;
+                    let mut shadow = Connection::open_first(clients, shadows, deadline).await?;
                     shadow.get(call.path(), deadline).await?
                 }
             }

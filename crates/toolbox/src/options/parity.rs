@@ -75,9 +75,9 @@ pub(crate) fn command(program: &str) -> Command {
         .after_help(format!(
             "Examples:\n\
              \x20 # The last day, from the pod of deploy/kustomize/overlays/shadow\n\
-             \x20 {program} parity\n\
+             \x20 {program} parity --shadow concertina-system/concertina-shadow\n\
              \x20 # The last hour of namespace shop, as an HTML page\n\
-             \x20 {program} parity --since 1h -n shop -o html > parity.html\n\
+             \x20 {program} parity --shadow concertina-system/concertina-shadow --since 1h -n shop -o html\n\
              \x20 # From a dry run on this machine, or from a saved response\n\
              \x20 {program} parity --from https://127.0.0.1:10257 --insecure-skip-tls-verify --token-file token\n\
              \x20 {program} parity --from parity.json\n\n\
@@ -91,9 +91,8 @@ pub(crate) fn command(program: &str) -> Command {
         )
         .arg(output(&["text", "html", "json", "yaml"]))
         .arg(
-            option("shadow", "namespace/instance", "Pod of the dry run: namespace and value of its label app.kubernetes.io/instance")
-                .value_parser(shadow)
-                .default_value("concertina-system/concertina-shadow"),
+            option("shadow", "namespace/instance", "Pod of the dry run, which gets your credentials: namespace and value of its label app.kubernetes.io/instance")
+                .value_parser(shadow),
         )
         .arg(
             option("from", "URL or file", "URL of the dry run, such as https://127.0.0.1:10257, or a file with a response of its /parity"),
@@ -118,8 +117,14 @@ pub(crate) fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError>
         }
         Some(path) => Source::File(path.into()),
         None => {
-            let shadow = matches.get_one::<(String, String)>("shadow").cloned();
-            let (namespace, instance) = shadow.unwrap_or_default();
+            // Nothing proves that a pod with these labels is a dry run, so the user must name it.
+            let (namespace, instance) = matches.get_one::<(String, String)>("shadow").cloned().ok_or_else(|| {
+                UsageError::Arguments(
+                    "the pod of the dry run gets your credentials, so name it: --shadow=NAMESPACE/RELEASE, such as \
+                     --shadow=concertina-system/concertina-shadow, or use --from"
+                        .to_owned(),
+                )
+            })?;
             Source::Pod { cluster: Box::new(cluster), namespace, instance }
         }
     };
@@ -163,8 +168,9 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_last_day_of_the_shipped_shadow() {
-        let options = read(&[]).unwrap();
+    fn dry_run_is_named_and_the_default_is_the_last_day() {
+        assert!(read(&[]).unwrap_err().contains("--shadow=concertina-system/concertina-shadow"));
+        let options = read(&["--shadow=concertina-system/concertina-shadow"]).unwrap();
         assert_eq!((options.since, options.output), (Duration::from_hours(24), Output::Text));
         let Source::Pod { namespace, instance, .. } = options.source else { panic!("{:?}", options.source) };
         assert_eq!((namespace.as_str(), instance.as_str()), ("concertina-system", "concertina-shadow"));

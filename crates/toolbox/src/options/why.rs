@@ -62,6 +62,9 @@ pub struct Leader {
     pub namespace: String,
     /// The name of the Lease.
     pub lease: String,
+    /// Whether the user named the Lease, with `--leader`. If not, its holder gets the user's credentials only if it is
+    /// proven to be a controller.
+    pub named: bool,
 }
 
 /// The namespaces of the default installations, in the order of the search for a Lease.
@@ -72,7 +75,11 @@ const LEASE: &str = "concertina";
 impl Leader {
     /// Returns the given Lease, or else the Leases of the default installations in the order of the search.
     pub fn candidates(given: Option<&Self>) -> Vec<Self> {
-        let default = |namespace: &str| Self { namespace: namespace.to_owned(), lease: LEASE.to_owned() };
+        let default = |namespace: &str| Self {
+            namespace: namespace.to_owned(),
+            lease: LEASE.to_owned(),
+            named: false,
+        };
         given.map_or_else(|| NAMESPACES.map(default).into(), |given| vec![given.clone()])
     }
 }
@@ -88,7 +95,7 @@ impl FromStr for Leader {
         };
         match text.split_once('/') {
             Some((namespace, lease)) if is_name(namespace) && is_name(lease) => {
-                Ok(Self { namespace: namespace.to_owned(), lease: lease.to_owned() })
+                Ok(Self { namespace: namespace.to_owned(), lease: lease.to_owned(), named: true })
             }
             _ => Err(format!("must be NAMESPACE/NAME of a Lease, such as {}/{LEASE}", NAMESPACES[0])),
         }

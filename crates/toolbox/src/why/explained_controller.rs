@@ -119,7 +119,7 @@ pub(super) struct Leader {
     clients: Clients,
     /// The Leases, in the order of the search.
     candidates: Vec<Which>,
-    /// The pods of a dry run, which are read if no Lease of a leader exists.
+    /// The pods of dry runs, which are read if no Lease of a leader exists.
     shadows: Vec<Which>,
     connection: Option<Connection>,
 }
@@ -156,7 +156,7 @@ impl Leader {
         (!leases.is_empty() && Connection::is_possible(clients)).then(|| Self {
             clients: clients.clone(),
             candidates: leases.iter().map(Which::leader).collect(),
-            shadows: leases.iter().map(|lease| Which::shadow(&lease.namespace)).collect(),
+            shadows: Which::shadows(leases),
             connection: None,
         })
     }
