@@ -4,7 +4,7 @@
 //! change the label, and `status` lists the HPAs in scope. The commands read the API with the user's permissions, and
 //! the state of each HPA from the leader's page `/handover`.
 
-pub(crate) mod census;
+mod census;
 mod change;
 mod check;
 mod page;

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod explain;
 pub mod forward;
 pub mod handover;
+mod namespaces;
 pub mod options;
 pub mod parity;
 pub mod policy;

@@ -7,10 +7,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::HandoverError;
-use cluster::call::Call;
-use cluster::client::{Client, Clients};
+use crate::namespaces::labels;
+use cluster::client::Clients;
 use cluster::decode::DecodeError;
-use cluster::error::ApiError;
 use cluster::watch::{Collection, each};
 use controller::handover::scope::{self, By, ControllerName, LABEL, Membership};
 use controller::store::Key;
@@ -162,41 +161,4 @@ fn hpa(metadata: Metadata, spec: Spec) -> Hpa {
             .map(|owner| (owner.kind, owner.name))
             .next(),
     }
-}
-
-/// Reads the value of the label of one namespace or of all namespaces. Namespaces without the label have no entry.
-pub(crate) async fn labels(
-    client: &Client,
-    namespace: Option<&str>,
-) -> Result<BTreeMap<String, String>, ApiError> {
-    namespaces(client, namespace, |mut labels| labels.remove(LABEL)).await
-}
-
-/// Reads the labels of one namespace or of all namespaces. Namespaces for which `select` returns `None` have no entry.
-pub(crate) async fn namespaces<V>(
-    client: &Client,
-    namespace: Option<&str>,
-    select: impl Fn(BTreeMap<String, String>) -> Option<V>,
-) -> Result<BTreeMap<String, V>, ApiError> {
-    let mut namespaces = BTreeMap::new();
-    let mut take = |object: &[u8]| -> Result<(), DecodeError> {
-        #[derive(Deserialize)]
-        struct Namespace {
-            metadata: Metadata,
-        }
-        let Namespace { metadata } = serde_json::from_slice(object)?;
-        if let Some(value) = select(metadata.labels.unwrap_or_default()) {
-            namespaces.insert(metadata.name, value);
-        }
-        Ok(())
-    };
-    if let Some(name) = namespace {
-        let call = Call::get(["api", "v1", "namespaces", name]).about("namespaces", name);
-        take(&client.bytes(&call).await?).map_err(ApiError::Decode)?;
-    } else {
-        let all =
-            Collection { group: "", version: "v1", namespace: None, resource: "namespaces", fields: "" };
-        each(client, all, take).await?;
-    }
-    Ok(namespaces)
 }

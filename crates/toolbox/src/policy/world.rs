@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::PolicyError;
 use super::document::{self, Document, PolicyObject};
 use super::import::FileObject;
-use crate::handover::census;
+use crate::namespaces;
 use cluster::client::Clients;
 use cluster::decode::DecodeError;
 use cluster::watch::{Collection, Watched, each};
@@ -105,7 +105,7 @@ impl World {
                 Err(error) => self.notes.push(format!("cannot read {}: {error}", kind.resource())),
             }
         }
-        match census::namespaces(&clients.core, namespace, Some).await {
+        match namespaces::read(&clients.core, namespace, Some).await {
             Ok(namespaces) => self.namespaces = Some(namespaces),
             Err(error) => self.notes.push(format!("cannot read the labels of namespaces: {error}")),
         }

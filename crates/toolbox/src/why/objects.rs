@@ -14,7 +14,7 @@ use autoscaling::target_group;
 use super::responses::{self, Meta};
 use super::situation::{InCharge, Owner, RecentEvent, Target, TargetObject};
 use super::{Scope, WhyError};
-use crate::handover::census;
+use crate::namespaces;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::decode::{self, DecodeError, HpaObject};
@@ -75,7 +75,7 @@ impl Lists {
             read_hpas(clients, hpas, scope),
             read_pods(clients, pods, scope),
             read_events(clients, scope),
-            census::labels(&unobserved, scope.namespace.as_deref())
+            namespaces::labels(&unobserved, scope.namespace.as_deref())
         );
         let namespace_labels = namespace_labels.unwrap_or_default();
         Ok(ExtraMetadata { hpas: hpas?, namespace_labels, pod_owners: pod_owners?, events })
