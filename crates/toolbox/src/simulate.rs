@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::options::setting::Setting;
 use crate::options::{Output as SimulateOutput, SimulateOptions, SimulateSource};
 use crate::process::Process;
 use crate::words;
@@ -43,7 +44,6 @@ use self::scenario::{Node, Scenario, manifests};
 pub use self::scenario::{Problem, schema};
 pub(crate) use self::scenario::{document, suggestion};
 use self::variants::MOST_VARIANTS;
-pub use self::variants::{Setting, Sweep};
 
 /// The source, in error messages, of the scenario values that `--hpa` and `--load` define.
 const COMMAND_LINE: &str = "the command line";

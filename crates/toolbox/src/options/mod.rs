@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub mod handover;
 pub mod parity;
 pub mod policy;
+pub mod setting;
 pub(crate) mod simulate;
 pub mod why;
 

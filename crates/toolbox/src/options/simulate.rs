@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use super::setting::{Setting, Sweep};
 use super::{Output, UsageError, cluster, option, positive_duration, switch};
-use crate::simulate::{Setting, Sweep};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `simulate`.

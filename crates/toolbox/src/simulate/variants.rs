@@ -4,42 +4,20 @@
 //! `flags.horizontal-pod-autoscaler-tolerance`) or at an HPA (`spec.behavior…`, or `web:spec.behavior…` if there are
 //! several HPAs). A step into a list is an index (`[0]`) or the name of an item.
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::scenario::document::{Content, Node, Step};
+use super::scenario::document::{Content, Node};
 use super::scenario::{Location, Problem, suggestion};
+use crate::options::setting::{Setting, SettingError, Step, Sweep, steps};
 
 /// The maximum number of variants of one command.
 pub(super) const MOST_VARIANTS: usize = 100;
 
-/// A value for a path: `--set path=value`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    /// The HPA at which the path starts, as `NAME` or `NAMESPACE/NAME`. `None` if the setting names no HPA.
-    pub hpa: Option<String>,
-    /// The path, such as `spec.maxReplicas`.
-    pub path: String,
-    /// The value as YAML text.
-    pub value: String,
-}
-
-/// Several values for a path, each for its own variant: `--sweep path=a,b,c`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sweep {
-    /// One setting per value, with the same path.
-    pub settings: Vec<Setting>,
-}
-
-/// The reason why a setting is invalid or cannot be applied.
+/// The reason why a setting cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingError {
-    #[error("expected PATH=VALUE, such as spec.maxReplicas=20")]
-    NoPath,
-    #[error("expected PATH=VALUE,VALUE, such as spec.behavior.scaleDown.stabilizationWindowSeconds=0,60,300")]
-    NoValues,
-    #[error("{0:?} is not a valid path; use one such as spec.maxReplicas or workloads.web.startup")]
-    Path(String),
+enum ApplyError {
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     #[error("the value is not valid YAML")]
     Yaml,
     #[error("the value is missing")]
@@ -64,67 +42,6 @@ pub enum SettingError {
     Scalar(String),
 }
 
-impl std::str::FromStr for Setting {
-    type Err = SettingError;
-
-    fn from_str(text: &str) -> Result<Self, SettingError> {
-        let (path, value) =
-            text.split_once('=').filter(|(path, _)| !path.is_empty()).ok_or(SettingError::NoPath)?;
-        let (hpa, path) = match path.split_once(':') {
-            Some((hpa, path)) => (Some(hpa.to_owned()), path),
-            None => (None, path),
-        };
-        steps(path)?;
-        Ok(Self { hpa, path: path.to_owned(), value: value.to_owned() })
-    }
-}
-
-impl std::str::FromStr for Sweep {
-    type Err = SettingError;
-
-    fn from_str(text: &str) -> Result<Self, SettingError> {
-        let all: Setting = text.parse().map_err(|_| SettingError::NoValues)?;
-        let settings =
-            values(&all.value).into_iter().map(|value| Setting { value, ..all.clone() }).collect::<Vec<_>>();
-        Ok(Self { settings })
-    }
-}
-
-/// Splits a list at its commas, except for commas within brackets or quotes.
-fn values(text: &str) -> Vec<String> {
-    let mut values = vec![String::new()];
-    let (mut depth, mut quote) = (0_u32, None);
-    for character in text.chars() {
-        match (character, quote) {
-            (',', None) if depth == 0 => {
-                values.push(String::new());
-                continue;
-            }
-            ('[' | '{', None) => depth += 1,
-            (']' | '}', None) => depth = depth.saturating_sub(1),
-            ('"' | '\'', None) => quote = Some(character),
-            (_, Some(open)) if open == character => quote = None,
-            _ => {}
-        }
-        if let Some(value) = values.last_mut() {
-            value.push(character);
-        }
-    }
-    values.into_iter().map(|value| value.trim().to_owned()).collect()
-}
-
-/// Formats the setting as the name of a variant, without the prefixes `spec.`, `behavior.` and `flags.`.
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(hpa) = &self.hpa {
-            write!(f, "{hpa}:")?;
-        }
-        let path = self.path.strip_prefix("spec.").unwrap_or(&self.path);
-        let path = path.strip_prefix("behavior.").unwrap_or(path);
-        write!(f, "{}={}", path.strip_prefix("flags.").unwrap_or(path), self.value)
-    }
-}
-
 /// Returns all combinations of one setting from each sweep. The last sweep varies fastest. Without sweeps, the result
 /// is one empty combination.
 pub(super) fn choices(sweeps: &[Sweep]) -> Vec<Vec<Setting>> {
@@ -142,12 +59,12 @@ pub(super) fn set(document: &mut Node, setting: &Setting, flag: &str) -> Result<
     let hpa = setting.hpa.as_ref().map(|hpa| format!("{hpa}:")).unwrap_or_default();
     let source: Arc<str> = format!("{flag} {hpa}{}={}", setting.path, setting.value).into();
     let location = Location { source: Arc::clone(&source), line: 0 };
-    let wrong = |error: SettingError| Problem::new(location.clone(), "", error.to_string());
+    let wrong = |error: ApplyError| Problem::new(location.clone(), "", error.to_string());
     let value =
-        Node::read(&source, &format!("value: {}", setting.value)).map_err(|_| wrong(SettingError::Yaml))?;
-    let mut value = value.get("value").cloned().ok_or_else(|| wrong(SettingError::NoValue))?;
+        Node::read(&source, &format!("value: {}", setting.value)).map_err(|_| wrong(ApplyError::Yaml))?;
+    let mut value = value.get("value").cloned().ok_or_else(|| wrong(ApplyError::NoValue))?;
     value.set_location(&location);
-    let mut steps = steps(&setting.path).map_err(&wrong)?;
+    let mut steps = steps(&setting.path).map_err(|error| wrong(error.into()))?;
     let into_hpa = setting.hpa.is_some() || is_into_hpa(&steps);
     if into_hpa {
         let index = hpa_index(document, setting.hpa.as_deref()).map_err(&wrong)?;
@@ -161,34 +78,15 @@ fn is_into_hpa(steps: &[Step]) -> bool {
     matches!(steps.first(), Some(Step::Key(name)) if name == "spec" || name == "metadata")
 }
 
-/// Parses a path such as `a.b[0].c`. A dot within a name is written `\.`.
-fn steps(path: &str) -> Result<Vec<Step>, SettingError> {
-    let wrong = || SettingError::Path(path.to_owned());
-    let mut steps = Vec::new();
-    for part in path.replace("\\.", "\u{0}").split('.') {
-        let (name, indexes) = part.split_once('[').map_or((part, None), |(name, rest)| (name, Some(rest)));
-        if !name.is_empty() {
-            steps.push(Step::Key(name.replace('\u{0}', ".")));
-        } else if indexes.is_none() {
-            return Err(wrong());
-        }
-        for index in indexes.iter().flat_map(|rest| rest.split('[')) {
-            let index = index.strip_suffix(']').and_then(|index| index.parse().ok()).ok_or_else(wrong)?;
-            steps.push(Step::Index(index));
-        }
-    }
-    Ok(steps)
-}
-
 /// Returns the index of the HPA named `name`, or of the only HPA.
-fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, SettingError> {
+fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, ApplyError> {
     let hpas = document.get("hpas").map(Node::items).unwrap_or_default();
     let names: Vec<_> = hpas.iter().map(|hpa| hpa.text(&["metadata", "name"]).unwrap_or_default()).collect();
     let Some(name) = name else {
         return match hpas {
             [_] => Ok(0),
-            [] => Err(SettingError::NoHpa),
-            _ => Err(SettingError::SeveralHpas(names.into_iter().map(str::to_owned).collect())),
+            [] => Err(ApplyError::NoHpa),
+            _ => Err(ApplyError::SeveralHpas(names.into_iter().map(str::to_owned).collect())),
         };
     };
     let has_name = |hpa: &&Node| {
@@ -200,13 +98,13 @@ fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, SettingError>
         hpas.iter().enumerate().filter(|(_, hpa)| has_name(hpa)).map(|(index, _)| index).collect();
     match found.as_slice() {
         [index] => Ok(*index),
-        [] => Err(SettingError::UnknownHpa { name: name.to_owned(), suggestion: suggestion(name, &names) }),
-        _ => Err(SettingError::AmbiguousHpa(name.to_owned())),
+        [] => Err(ApplyError::UnknownHpa { name: name.to_owned(), suggestion: suggestion(name, &names) }),
+        _ => Err(ApplyError::AmbiguousHpa(name.to_owned())),
     }
 }
 
 /// Adds the workload of a path to the document, if only an HPA names the workload.
-fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Result<(), SettingError> {
+fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Result<(), ApplyError> {
     let [Step::Key(list), Step::Key(name), ..] = steps else { return Ok(()) };
     if list != "workloads" {
         return Ok(());
@@ -221,7 +119,7 @@ fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Re
     if !valid.contains(&name.as_str()) {
         valid.extend(described.iter().filter_map(|workload| workload.text(&["name"])));
         let suggestion = suggestion(name, &valid);
-        return Err(SettingError::UnknownWorkload { name: name.clone(), suggestion });
+        return Err(ApplyError::UnknownWorkload { name: name.clone(), suggestion });
     }
     let mut workload = Node { location: location.clone(), content: Content::Map(Vec::new()) };
     workload.put("name", Node { location: location.clone(), content: Content::Text(name.clone()) });
@@ -232,7 +130,7 @@ fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Re
 }
 
 /// Sets the value at a path. Missing maps of the path are created.
-fn put(node: &mut Node, steps: &[Step], value: Node, location: &Location) -> Result<(), SettingError> {
+fn put(node: &mut Node, steps: &[Step], value: Node, location: &Location) -> Result<(), ApplyError> {
     let Some((step, rest)) = steps.split_first() else {
         *node = value;
         return Ok(());
@@ -241,20 +139,20 @@ fn put(node: &mut Node, steps: &[Step], value: Node, location: &Location) -> Res
         let length = items.len();
         let item = match step {
             Step::Index(index) => {
-                items.get_mut(*index).ok_or(SettingError::NoItem { length, index: *index })?
+                items.get_mut(*index).ok_or(ApplyError::NoItem { length, index: *index })?
             }
             Step::Key(name) => items
                 .iter_mut()
                 .find(|item| is_named(item, name))
-                .ok_or_else(|| SettingError::NoNamedItem { length, name: name.clone() })?,
+                .ok_or_else(|| ApplyError::NoNamedItem { length, name: name.clone() })?,
         };
         return put(item, rest, value, location);
     }
     let Step::Key(name) = step else {
-        return Err(SettingError::NoList);
+        return Err(ApplyError::NoList);
     };
     if !matches!(node.content, Content::Map(_) | Content::Null) {
-        return Err(SettingError::Scalar(name.clone()));
+        return Err(ApplyError::Scalar(name.clone()));
     }
     if rest.is_empty() {
         // The key also gets the location of the flag, so that an error about the key names the flag.
@@ -339,20 +237,5 @@ mod tests {
             .collect();
         assert_eq!(names, ["a=1 b=[x, y]", "a=1 b='p,q'", "a=2 b=[x, y]", "a=2 b='p,q'"]);
         assert_eq!(choices(&[]), [Vec::new()]);
-    }
-
-    #[test]
-    fn variant_name_omits_common_path_prefixes() {
-        for (setting, name) in [
-            (
-                "spec.behavior.scaleDown.stabilizationWindowSeconds=60",
-                "scaleDown.stabilizationWindowSeconds=60",
-            ),
-            ("web:spec.maxReplicas=20", "web:maxReplicas=20"),
-            ("flags.horizontal-pod-autoscaler-tolerance=0.2", "horizontal-pod-autoscaler-tolerance=0.2"),
-            ("workloads.web.startup=30s", "workloads.web.startup=30s"),
-        ] {
-            assert_eq!(setting.parse::<Setting>().unwrap().to_string(), name);
-        }
     }
 }

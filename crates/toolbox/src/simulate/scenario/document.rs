@@ -11,6 +11,7 @@ use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
 
 use super::{Location, Problem};
+pub(crate) use crate::options::setting::Step;
 use crate::values::{self, YamlError};
 
 /// A value with its location.
@@ -37,13 +38,6 @@ pub(crate) enum Content {
 pub(crate) struct Key {
     pub(crate) name: String,
     pub(crate) location: Location,
-}
-
-/// One step of a path into a tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
-    Key(String),
-    Index(usize),
 }
 
 impl Node {
