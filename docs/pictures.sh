@@ -29,9 +29,7 @@ report() { # report NAME ARGUMENT...: the page of a simulation, as $work/NAME.ht
   "$concertina" simulate "$@" --report "$work/$name.html" >"$work/$name.txt"
 }
 
-report day examples/business-day.yaml
 report spikes examples/spikes.yaml
-report variants examples/scale-down-window.yaml --set spec.behavior.scaleDown.stabilizationWindowSeconds=60
 
 for example in examples/policies/scenarios/*.yaml; do
   name="$(basename "$example" .yaml)"
@@ -39,7 +37,4 @@ for example in examples/policies/scenarios/*.yaml; do
   draw "policy-$name" 1280 980 light "$work/$name.html"
 done
 
-draw simulate-light 1280 980 light "$work/day.html"
 draw simulate-dark 1280 980 dark "$work/spikes.html#c0@960"
-draw simulate-variants 1280 1340 light "$work/variants.html"
-draw simulate-narrow 390 1240 light "$work/spikes.html#c0@960"
