@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use crate::event::{EventIntent, EventKind};
 use crate::explanation::Explanation;
 use crate::history::{Changes, PendingWrite, scale_event};
-use crate::plan::{Hpa, has_object_or_external};
+use crate::hpa::Hpa;
+use crate::plan::has_object_or_external;
 use crate::settings::Settings;
 use crate::status::{ConditionUpdate, MetricStatus, SCALED_TO_ZERO, Status, whole_seconds};
 

@@ -14,8 +14,9 @@ use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent
 use crate::explanation::{DecisionPath, Explanation, LimitStep, MetricExplanation};
 use crate::failure::ScaleFailureClass;
 use crate::history::{AddedEntry, Changes, History, Recommendation};
+use crate::hpa::Hpa;
 use crate::metric::MetricFailure;
-use crate::plan::{Case, Hpa, Plan};
+use crate::plan::{Case, Plan};
 use crate::pod::Pod;
 use crate::query::{Answer, QueryError};
 use crate::settings::{Settings, Version};

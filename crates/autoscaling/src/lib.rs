@@ -98,6 +98,7 @@ pub mod event;
 pub mod explanation;
 pub mod failure;
 pub mod history;
+mod hpa;
 mod metric;
 mod number;
 mod plan;
@@ -118,4 +119,5 @@ pub use conclude::{
 };
 pub use decide::{Answers, decide};
 pub use evaluation::{Choice, Evaluation, MetricOutcome};
-pub use plan::{ApiVersionError, Hpa, Overlap, Plan, Scale, ScaleError, ScaleFailure, plan, target_group};
+pub use hpa::Hpa;
+pub use plan::{ApiVersionError, Overlap, Plan, Scale, ScaleError, ScaleFailure, plan, target_group};

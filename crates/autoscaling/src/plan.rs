@@ -4,26 +4,12 @@ use std::sync::Arc;
 
 use crate::explanation::DecisionPath;
 use crate::failure::ScaleFailureClass;
+use crate::hpa::Hpa;
 use crate::query::Query;
 use crate::selector::{LabelSelector, Selector, SelectorError};
 use crate::settings::{Settings, Version};
 use crate::spec::{MetricSource, Spec};
-use crate::status::{CrossVersionObjectReference, SCALED_TO_ZERO, Status, is_true};
-
-/// The HPA of a sync, borrowed.
-#[derive(Debug, Clone, Copy)]
-pub struct Hpa<'a> {
-    /// `metadata.namespace`.
-    pub namespace: &'a str,
-    /// `metadata.name`.
-    pub name: &'a str,
-    /// `metadata.generation`, if the server sets it.
-    pub generation: Option<i64>,
-    /// `spec`.
-    pub spec: &'a Spec,
-    /// `status`, as last read or written.
-    pub status: &'a Status,
-}
+use crate::status::{CrossVersionObjectReference, SCALED_TO_ZERO, is_true};
 
 /// The `autoscaling/v1` Scale of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]

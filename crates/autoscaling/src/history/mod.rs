@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::commit::scale_event;
 pub use self::commit::{AddedEntry, Changes, LONGEST_PERIOD, LONGEST_WINDOW, RECOMMENDATIONS, SCALE_EVENTS};
-use crate::plan::Hpa;
+use crate::hpa::Hpa;
 use crate::status::{
     ABLE_TO_SCALE, Condition, FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE, Status, whole_seconds,
 };
