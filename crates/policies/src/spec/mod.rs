@@ -3,6 +3,7 @@
 //! A field of the policy, a guard, a correction and an entry of a list are each ignored as a whole if a part is invalid
 //! or unknown. Otherwise, for example, an entry without an invalid limit could have a much larger effect than intended.
 
+mod burst;
 mod fields;
 mod metrics;
 mod reader;
@@ -19,13 +20,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::ScheduleError;
 
+pub use self::burst::BurstSpec;
 pub use self::fields::{
     Level, MAX_BYTES, MAX_ENTRIES, MAX_NODES, MAX_PROBLEMS, Parsed, Schedule, When, parse, read,
 };
 pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group};
 pub use self::reader::Amount;
 pub use self::transport::{Authorities, PodTransport, SecretKey};
-pub use crate::burst::BurstSpec;
 
 /// The valid fields of a policy. A field is `None` if the policy does not set it.
 #[derive(Debug, Clone, PartialEq, Default)]
