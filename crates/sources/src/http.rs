@@ -26,7 +26,7 @@ use promql::{AnswerError, QueryError};
 use tower::Service;
 
 use crate::dial::{Dial, Io, TlsProblem};
-use crate::transports::SecretProblem;
+use crate::secrets::SecretProblem;
 
 /// Lifetime of an idle connection.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);

@@ -19,6 +19,7 @@ mod pods;
 mod prometheus;
 mod queries;
 mod reload;
+mod secrets;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -42,8 +43,8 @@ pub use crate::kubelet::Usage;
 pub use crate::pods::{PodAddress, PodTarget};
 pub use crate::prometheus::{PastReading, PastTarget, TimeRange};
 pub use crate::reload::{SourceObserver, Sources, report_states};
+pub use crate::secrets::{SECRET_LABEL, SecretProblem};
 pub use crate::settings::{FileError, KubeletSettings, PodSettings};
-pub use crate::transports::{SECRET_LABEL, SecretProblem};
 
 /// The scale target of an HPA. Queries use its names as variables, and scrapers read its pods.
 #[derive(Debug, Clone, Copy)]

@@ -19,9 +19,8 @@ use tokio::time::Instant;
 
 use crate::dial::{Dial, TlsDial};
 use crate::http::{SourceError, bearer_of};
+use crate::secrets::{SECRET_LABEL, SecretProblem};
 
-/// The label of Secrets that policies may name. Its value must be `true`.
-pub const SECRET_LABEL: &str = "concertina.dev/metric-sources";
 /// Lifetime of a cached Secret, and of the cached error of a failed read.
 const LIFE: Duration = Duration::from_secs(30);
 /// Maximum number of cached Secrets of a namespace.
@@ -139,35 +138,6 @@ impl Transports {
             !clients.is_empty()
         });
     }
-}
-
-/// The reason why a Secret has no usable value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SecretProblem {
-    /// The namespace has no such Secret.
-    #[error("does not exist")]
-    Missing,
-    /// A permission is missing.
-    #[error("cannot be read: grant get on it, as concertina rbac prints")]
-    Forbidden,
-    /// The Secret is too large. Holds the limit in bytes.
-    #[error("has more than {0} bytes")]
-    TooLarge(usize),
-    /// The Secret does not have the label.
-    #[error("does not have the label {SECRET_LABEL}: \"true\"")]
-    Unlabelled,
-    /// The Secret does not have the key.
-    #[error("has no key {0:?}")]
-    NoKey(Arc<str>),
-    /// The value is not a token.
-    #[error("has no valid token under key {0:?}: it must be one line of visible characters")]
-    NoToken(Arc<str>),
-    /// The response is not a Secret.
-    #[error("cannot be decoded")]
-    Malformed,
-    /// The read failed for another reason. Holds the cause.
-    #[error("cannot be read: {0}")]
-    Failed(String),
 }
 
 /// The data of a Secret. The `Debug` output contains only the keys.
