@@ -4,9 +4,9 @@ use autoscaling::selector::faults_of_key;
 use serde_json::Value;
 
 use crate::hpa::sign;
+use crate::names::{dns_label_problems, path_segment_problems};
 use crate::object::{at, int, list, text};
 use crate::status::{Causes as _, FieldError};
-use crate::validation::{dns_label_problems, path_segment_problems};
 
 /// The maximum period of a rate policy, in seconds.
 const MAX_PERIOD: i64 = 1800;

@@ -68,6 +68,7 @@ mod list;
 pub mod load;
 mod metadata;
 pub mod metrics;
+mod names;
 mod object;
 pub mod pages;
 mod patch;
