@@ -170,7 +170,11 @@ impl Query {
         }
         // This only changes the contents of strings, which are printed with their escapes.
         each_selector(&mut expression, true, &mut |selector| {
-            selector.matchers.matchers.iter_mut().try_for_each(|matcher| regexes.put_back(matcher))
+            selector
+                .matchers
+                .matchers
+                .iter_mut()
+                .try_for_each(|matcher| regexes.put_back(matcher).ok_or(QueryError::Unprintable))
         })?;
         let text = expression.to_string();
         // The printed text may contain longer numbers, for example for a time in days, and other strings first.

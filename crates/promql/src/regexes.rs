@@ -6,8 +6,6 @@
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::util::unquote_string;
 
-use crate::query::QueryError;
-
 /// The regular expressions of a query, in the order of its text.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes(Vec<String>);
@@ -39,15 +37,14 @@ impl Regexes {
         (text, Self(regexes))
     }
 
-    /// Puts a regular expression back in place of its name.
-    pub(crate) fn put_back(&self, matcher: &mut Matcher) -> Result<(), QueryError> {
+    /// Puts a regular expression back in place of its name. Returns `None` for an unknown name.
+    pub(crate) fn put_back(&self, matcher: &mut Matcher) -> Option<()> {
         if matches!(matcher.op, MatchOp::Equal | MatchOp::NotEqual) {
-            return Ok(());
+            return Some(());
         }
         let named = (0..).zip(&self.0).find(|(index, _)| name(*index) == matcher.value);
-        let (_, regex) = named.ok_or(QueryError::Unprintable)?;
-        matcher.value.clone_from(regex);
-        Ok(())
+        matcher.value.clone_from(&named?.1);
+        Some(())
     }
 }
 
