@@ -27,9 +27,11 @@
 //! ```
 
 mod answer;
+mod error;
 mod query;
 mod regexes;
 mod series;
 
-pub use crate::answer::{Answer, AnswerError, RangeAnswer, Sample};
+pub use crate::answer::{Answer, RangeAnswer, Sample};
+pub use crate::error::AnswerError;
 pub use crate::query::{PodNames, Query, QueryError, Tenant, Variables};

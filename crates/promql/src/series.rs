@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::answer::{AnswerError, malformed, number};
+use crate::error::{AnswerError, malformed, number};
 
 /// Maximum number of labels of all series of an answer, each of about 100 bytes.
 pub(crate) const MAX_LABELS: usize = 100_000;
