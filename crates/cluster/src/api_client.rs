@@ -25,7 +25,7 @@ use super::decode::{DecodeError, Envelope, ItemScanner};
 use super::error::{ApiError, is_broken};
 use super::gate::WritePermit;
 use super::limit::TokenBucket;
-use super::watch::Turn;
+use super::turn::Turn;
 
 /// Maximum size of an error response, in bytes. The rest is not read.
 const MAX_ERROR_BODY: usize = 1 << 20;

@@ -10,7 +10,6 @@
 mod handle;
 mod intake;
 mod state;
-mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +18,12 @@ use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
 use self::state::{Machine, Outcome, State};
-pub(crate) use self::turn::Turn;
 use super::body::Lines;
 use super::call::Call;
 use super::client::Client;
 use super::decode::DecodeError;
 use super::error::ApiError;
+use crate::turn::Turn;
 use clock::Jitter;
 
 pub use handle::{Handle, Informer, Restart, WatchStatus};
