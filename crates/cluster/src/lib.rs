@@ -71,6 +71,7 @@ pub mod platform;
 pub mod scale;
 pub mod server;
 pub mod status;
+mod text;
 mod turn;
 pub mod typed;
 pub mod user;

@@ -15,7 +15,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use self::cursor::Cursor;
-use super::error::{MAX_MESSAGE, cut};
+use super::text::{MAX_MESSAGE, cut};
 pub use hpas::{CachedHpa, HpaObject, decode_cached_hpa, hpa};
 pub(crate) use items::{Envelope, ItemScanner};
 pub use nesting::Nesting;

@@ -13,21 +13,13 @@ use serde::Deserialize;
 use super::call::Call;
 use super::decode::DecodeError;
 use super::gate::Refusal;
+use super::text::{MAX_MESSAGE, cut};
 
 /// Maximum size of a plain-text response within an error text, in bytes. The limit is client-go's.
 pub(super) const MAX_ERROR_TEXT: usize = 2048;
 
-/// Maximum size of an error text from a server, in bytes. The text becomes part of conditions and events. Go's client
-/// has no limit. The texts of regular servers are far shorter.
-pub(super) const MAX_MESSAGE: usize = 16 << 10;
 /// Maximum size of a `reason` of a Status, in bytes.
 const MAX_REASON: usize = 256;
-
-/// Truncates an external text to `limit` bytes, at a character boundary.
-pub(super) fn cut(mut text: String, limit: usize) -> String {
-    text.truncate(text.floor_char_boundary(limit));
-    text
-}
 
 /// The error of a request. `Display` is the text of Go's client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
