@@ -15,10 +15,10 @@ use kube::api::{ObjectMeta, PostParams};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::credentials::{CredentialError, bearer};
+use super::credentials::bearer;
 use crate::api_client::Client;
 use crate::decode::DecodeError;
-use crate::error::ApiError;
+use crate::error::{AccountError, ApiError, CredentialError};
 use clock::Jitter;
 
 /// The requested lifetime of a token, as in kube-controller-manager. The server may grant a shorter lifetime.
@@ -35,15 +35,6 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// The wait after a failed attempt while no token is valid.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// No token of a ServiceAccount could be created.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("failed to create a token of ServiceAccount {account} (--use-service-account-credentials): {error}")]
-pub struct AccountError {
-    account: String,
-    /// Boxed because many error types contain this rare error.
-    pub(crate) error: Box<ApiError>,
-}
 
 /// A ServiceAccount that the controller acts as.
 #[derive(Debug)]

@@ -22,37 +22,10 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::account::{Account, AccountError, Token};
-use super::exec::{Issued, Plugin, PluginError, PluginLimits};
+use super::account::{Account, Token};
+use super::exec::{Issued, Plugin, PluginLimits};
 use super::tls_files::{Certified, REREAD};
-
-/// An error in the authentication of a request.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CredentialError {
-    /// The token is not valid in a header. The error text omits the token.
-    #[error("the user's token is not valid in a header: it must be one line of visible characters")]
-    Token,
-    /// The token file is unreadable.
-    #[error("cannot read the token file {}: {reason}", .path.display())]
-    File {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the operating system.
-        reason: String,
-    },
-    /// The token file is empty.
-    #[error("the token file {} is empty", .path.display())]
-    Empty {
-        /// The path of the file.
-        path: PathBuf,
-    },
-    /// The credential plugin failed.
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
-    /// No token of the ServiceAccount is available.
-    #[error(transparent)]
-    Account(AccountError),
-}
+use crate::error::{CredentialError, PluginError};
 
 #[derive(Debug)]
 pub(crate) enum Source {

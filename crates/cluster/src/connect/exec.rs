@@ -19,65 +19,13 @@ use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
+use crate::error::PluginError;
 use clock::SharedClock;
 
 /// The environment variable that passes parameters to the plugin.
 const INFO: &str = "KUBERNETES_EXEC_INFO";
 /// Maximum output of a plugin, in bytes.
 const MAX_OUTPUT: u64 = 1 << 20;
-
-/// An error of a credential plugin.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PluginError {
-    /// The plugin requires a terminal.
-    #[error(
-        "the credential plugin {command} needs a terminal (interactiveMode: Always), but standard input is not a terminal: run concertina in a terminal"
-    )]
-    NoTerminal {
-        /// `command` of the kubeconfig.
-        command: String,
-    },
-    /// The program does not exist.
-    #[error("the credential plugin {command} is not installed or not on the PATH{}", hinted(.hint.as_deref()))]
-    NotFound {
-        /// `command` of the kubeconfig.
-        command: String,
-        /// `installHint` of the kubeconfig, as one line.
-        hint: Option<String>,
-    },
-    /// The program could not be run.
-    #[error("the credential plugin {command} cannot be run: {reason}")]
-    NotRun {
-        /// `command` of the kubeconfig.
-        command: String,
-        /// The error of the operating system.
-        reason: String,
-    },
-    /// The plugin exceeded its time limit.
-    #[error("the credential plugin {command} did not exit within {} s and was stopped: run the plugin by hand to see what it waits for", .limit.as_secs())]
-    TimedOut {
-        /// `command` of the kubeconfig.
-        command: String,
-        /// The exceeded time limit.
-        limit: Duration,
-    },
-    /// The plugin exited with a failure.
-    #[error("the credential plugin {command} failed ({status}): see its output on standard error")]
-    Failed {
-        /// `command` of the kubeconfig.
-        command: String,
-        /// The exit status, such as `exit status: 1`.
-        status: String,
-    },
-    /// The output is unusable. The error text omits the output, which may be secret.
-    #[error("the credential plugin {command} did not print usable credentials: {problem}")]
-    Output {
-        /// `command` of the kubeconfig.
-        command: String,
-        /// The problem, such as `the ExecCredential has no status`.
-        problem: String,
-    },
-}
 
 /// A problem with the output of a plugin.
 #[derive(Debug, thiserror::Error)]
@@ -96,10 +44,6 @@ enum OutputError {
     NoCredentials,
     #[error("the expirationTimestamp is not a valid time")]
     Expiration,
-}
-
-fn hinted(hint: Option<&str>) -> String {
-    hint.map_or_else(String::new, |hint| format!(": {hint}"))
 }
 
 /// Time limits of a plugin.

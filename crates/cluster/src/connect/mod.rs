@@ -33,14 +33,12 @@ use super::api_client::HttpService;
 use crate::platform;
 
 pub(super) use self::account::Account;
-pub use self::account::AccountError;
-pub use self::credentials::CredentialError;
 pub(super) use self::credentials::{Shown, Source, read_token};
-pub use self::exec::{PluginError, PluginLimits};
+pub use self::exec::PluginLimits;
 pub use self::proxy::ProxyError;
-pub(super) use self::proxy::TunnelError;
 pub use self::tls_files::TlsFileError;
 use self::tls_files::TlsFiles;
+pub use crate::error::{AccountError, CredentialError, PluginError};
 
 /// Checks the URL of a proxy. `origin` names the source of the URL in errors.
 pub(super) fn check_proxy(url: &str, origin: &str) -> Result<(), ProxyError> {

@@ -18,7 +18,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::error::describe_connecting;
+use crate::error::{TunnelError, describe_connecting};
 
 /// A value is not the URL of a supported proxy. The error text omits the value, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -117,11 +117,6 @@ fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
     let exceptions = format!("localhost,127.0.0.0/8,::1,{}", no_proxy.replace("*.", "."));
     Matcher::builder().all("http://proxy").no(exceptions).build().intercept(server).is_none()
 }
-
-/// A failed connection through a proxy.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct TunnelError(String);
 
 /// Returns a service that connects to a server through a proxy. `dial` connects to the proxy. `limit` is the time limit
 /// for establishing a connection, including the proxy's response.

@@ -1,7 +1,10 @@
 //! The errors of requests, with the texts of Go's client, because the texts appear in conditions and events.
 
+mod connecting;
 mod transport;
 
+pub(crate) use self::connecting::TunnelError;
+pub use self::connecting::{AccountError, CredentialError, PluginError};
 pub(super) use self::transport::{describe_connecting, is_broken};
 
 use std::time::Duration;

@@ -6,8 +6,8 @@ use std::io;
 use http::Uri;
 
 use super::ApiError;
+use super::connecting::{CredentialError, TunnelError};
 use crate::call::Call;
-use crate::connect::{CredentialError, TunnelError};
 use crate::gate::Refusal;
 
 impl ApiError {
