@@ -1,12 +1,17 @@
-//! A real API server accepts the shipped objects. An uninstall keeps the objects that other software needs.
+//! A real API server accepts the shipped objects, and enforces the policy for updates of the webhook. An uninstall keeps
+//! the objects that other software needs.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::controlplane::{self, ADMIN_TOKEN, ControlPlane};
-use crate::outcome::{Context, Failure, Outcome, ensure};
+use crate::outcome::{Context, Failure, Outcome, ensure, eventually};
 use crate::rendered::{HOME, Key, Objects, VARIANTS, helm_command, kustomize, only, path, run};
 use crate::rest::media;
 
@@ -45,6 +50,7 @@ async fn api_server_accepts_the_shipped_objects() -> Outcome {
 
     let kubectl = Tools::new(&plane)?;
     kubectl.apply_and_delete(&plane).await?;
+    kubectl.update_the_webhook(&plane).await?;
     kubectl.install_and_uninstall(&plane).await
 }
 
@@ -127,6 +133,47 @@ impl Tools {
             check_objects_deleted(plane, &objects).await.context(variant.folder)?;
         }
         check_account_exists(plane).await
+    }
+
+    /// As the account of Concertina, changes `caBundle` of the webhook, and fails to change anything else.
+    async fn update_the_webhook(&self, plane: &ControlPlane) -> Outcome {
+        let folder = path("kustomize/overlays/scope-labelled");
+        self.kubectl(&["apply", "-k", &folder])?;
+        // The shipped role allows updates, but no patches.
+        let role = ["--verb=get,patch", "--resource=validatingwebhookconfigurations"];
+        self.kubectl(&[&["create", "clusterrole", "patch-webhook"][..], &role].concat())?;
+        let account = "--serviceaccount=concertina-system:concertina";
+        let binding =
+            ["create", "clusterrolebinding", "patch-webhook", "--clusterrole=patch-webhook", account];
+        self.kubectl(&binding)?;
+        let patch = |operation: &str, path: &str, value: Value| {
+            let patch = json!([{"op": operation, "path": path, "value": value}]).to_string();
+            let user = "--as=system:serviceaccount:concertina-system:concertina";
+            let object = ["patch", "validatingwebhookconfiguration", "concertina-handover", "--type=json"];
+            self.kubectl(&[&object[..], &["-p", &patch, user]].concat())
+        };
+        let secrets = json!({
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"],
+        });
+        for (operation, path, value) in [
+            ("add", "/webhooks/0/rules/-", secrets),
+            ("replace", "/webhooks/0/clientConfig/service/namespace", "shop".into()),
+            ("replace", "/webhooks/0/matchConditions/0/expression", "true".into()),
+            ("replace", "/webhooks/0/failurePolicy", "Fail".into()),
+            ("replace", "/webhooks/0/timeoutSeconds", 30.into()),
+            ("add", "/metadata/finalizers", json!(["example.com/keep"])),
+        ] {
+            // The API server compiles policies in the background.
+            eventually(Duration::from_secs(30), path, async || match patch(operation, path, value.clone()) {
+                Err(Failure(reason)) if reason.contains("Concertina may change only caBundle") => Ok(()),
+                other => Err(Failure(format!("{other:?}"))),
+            })
+            .await?;
+        }
+        let authority = STANDARD.encode(fs::read(plane.folder().join("authority.crt"))?);
+        patch("add", "/webhooks/0/clientConfig/caBundle", authority.into())?;
+        self.kubectl(&["delete", "clusterrole,clusterrolebinding", "patch-webhook"])?;
+        self.kubectl(&["delete", "-k", &folder]).map(drop)
     }
 
     async fn install_and_uninstall(&self, plane: &ControlPlane) -> Outcome {

@@ -128,6 +128,19 @@ fn shipped_webhook_proves_the_guard() {
 }
 
 #[test]
+fn every_field_of_the_webhook_is_in_the_policy_for_its_updates() {
+    let policy = shipped("webhook/update-policy.yaml").remove(0);
+    let expression = policy["spec"]["validations"][0]["expression"].as_str().unwrap();
+    let webhook = expected().webhook()["webhooks"][0].clone();
+    for field in webhook.as_object().unwrap().keys().filter(|field| *field != "clientConfig") {
+        let is_compared = ["", "?"]
+            .iter()
+            .any(|optional| expression.contains(&format!("old.{optional}{field} == new.{optional}{field}")));
+        assert!(is_compared, "{field}");
+    }
+}
+
+#[test]
 #[ignore = "needs kubectl and HELM: run tests/helm/build.sh"]
 fn guards_of_a_second_instance_prove_themselves() {
     let expected = GuardObjects {
