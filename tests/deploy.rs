@@ -139,6 +139,15 @@ fn chart_refuses_invalid_values() {
             &["scope=labelled", "serviceAccount.name=horizontal-pod-autoscaler"],
             "the guard refuses the writes of the account horizontal-pod-autoscaler",
         ),
+        (&["handover.certificate.secret=webhook"], "handover.certificate.secret needs scope=labelled"),
+        (
+            &["scope=labelled", "handover.certificate.caBundle=YQ=="],
+            "handover.certificate.caBundle needs handover.certificate.secret",
+        ),
+        (
+            &["scope=labelled", "flags.handover-webhook-cert-file=a"],
+            "the flag --handover-webhook-cert-file is set by the value handover.certificate.secret",
+        ),
         (
             &["scalingPolicies.enabled=true", "watchNamespaces={shop}"],
             "scalingPolicies.enabled cannot be combined with",

@@ -11,7 +11,7 @@ use controller::handover::scope::ControllerName;
 use serde_json::Value;
 
 use crate::rendered::{
-    Key, Objects, VARIANTS, flags, helm, is_for_users, kustomize, objects, only, path, run,
+    HOME, Key, Objects, VARIANTS, flags, helm, is_for_users, kustomize, objects, only, path, run,
 };
 
 /// Namespace, group, resource, object name, verb.
@@ -34,6 +34,37 @@ fn roles_match_concertina_rbac_for_the_same_flags() {
         }
         assert_eq!(rights(&shipped), printed, "{}", variant.folder);
     }
+}
+
+#[test]
+#[ignore = "needs HELM: run tests/helm/build.sh"]
+fn certificate_in_a_secret_needs_no_writes_to_the_webhook() {
+    let values = [
+        "scope=labelled",
+        "handover.certificate.secret=webhook",
+        "handover.certificate.caBundle=YQ==",
+        "handover.certificate.annotations.injector=webhook",
+    ];
+    let chart = helm("concertina", HOME, &values);
+    let deployment = only(&chart, "Deployment");
+    let mut concertina = Command::new(env!("CARGO_BIN_EXE_concertina"));
+    concertina.arg("rbac").args(flags(&deployment));
+    assert_eq!(rights(&chart), rights(&objects(&run(concertina).unwrap())));
+    let of_guard: BTreeSet<_> = rights(&chart)
+        .into_iter()
+        .filter(|right| right.2 == "secrets" || right.2 == "validatingwebhookconfigurations")
+        .map(|right| right.4)
+        .collect();
+    assert_eq!(of_guard, BTreeSet::from(["get".to_owned()]));
+    let needless = ["Secret", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    assert!(chart.keys().all(|key| !needless.contains(&&*key.kind)));
+    let webhook = only(&chart, "ValidatingWebhookConfiguration");
+    assert_eq!(webhook["metadata"]["annotations"]["injector"], "webhook");
+    assert_eq!(webhook["webhooks"][0]["clientConfig"]["caBundle"], "YQ==");
+    let pod = &deployment["spec"]["template"]["spec"];
+    let volumes = pod["volumes"].as_array().unwrap();
+    assert!(volumes.iter().any(|volume| volume["secret"]["secretName"] == "webhook"));
+    assert_eq!(proof::webhook(&expected(), Some(&webhook), &|_| true), Ok(()));
 }
 
 #[test]
