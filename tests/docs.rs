@@ -1,4 +1,4 @@
-//! Checks the references in the documents: paths, links, and the names of tests in SECURITY.md.
+//! Checks the references in the documents: paths, links, and the names of tests for the threats in SECURITY.md.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -110,8 +110,15 @@ fn sources(folder: &Path) -> String {
 }
 
 #[test]
-fn every_test_that_the_security_page_names_exists() {
-    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+fn every_threat_is_on_the_security_page_and_its_tests_exist() {
+    let page = fs::read_to_string(root().join("docs/internals/threat-tests.md")).unwrap();
+    let security = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let unknown: Vec<_> = rows
+        .filter_map(|row| row.trim_start_matches("| ").split(" | ").next())
+        .filter(|threat| !security.contains(&format!("\n| {threat} | ")))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
     let sources: String = ["src", "crates", "tests"].map(|folder| sources(&root().join(folder))).concat();
     let is_name = |name: &&str| {
         name.matches('_').count() > 0
