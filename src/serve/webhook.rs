@@ -42,7 +42,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum `timeoutSeconds` that the API server permits.
 const LONGEST_PATIENCE: u64 = 30;
-/// The maximum size of all bodies in memory, in KiB.
+/// The part of each body that needs no permit, in bytes. The reviews of all but the largest HPAs are smaller, so clients
+/// that send large bodies slowly cannot displace them. All connections together hold at most 16 MiB of such parts.
+const FREE: usize = 64 << 10;
+/// The maximum size of all other parts of bodies in memory, in KiB.
 const MAX_BODIES: usize = 16 << 10;
 const KIB: usize = 1 << 10;
 
@@ -126,7 +129,7 @@ impl Webhook {
 /// The inputs of the responses on one connection.
 struct Answers {
     reviewer: Arc<Reviewer>,
-    /// Permits for the memory of bodies, in KiB.
+    /// Permits for the memory of bodies beyond [`FREE`], in KiB.
     bodies: Arc<Semaphore>,
     telemetry: Telemetry,
 }
@@ -289,7 +292,8 @@ async fn read(
             return Err(too_large(length));
         }
         let held: usize = permits.iter().map(OwnedSemaphorePermit::num_permits).sum();
-        let missing = u32::try_from(length.div_ceil(KIB).saturating_sub(held)).unwrap_or(u32::MAX);
+        let needed = length.saturating_sub(FREE).div_ceil(KIB);
+        let missing = u32::try_from(needed.saturating_sub(held)).unwrap_or(u32::MAX);
         let permit = Arc::clone(bodies).try_acquire_many_owned(missing).map_err(|_| {
             let reason = "the bodies in flight take too much memory".to_owned();
             Failure::Answer(StatusCode::TOO_MANY_REQUESTS, reason)
