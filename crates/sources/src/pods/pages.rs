@@ -22,11 +22,17 @@ const WANTED: Duration = Duration::from_mins(3);
 const SWEEP: Duration = Duration::from_secs(5);
 /// Maximum number of metrics of one page.
 const MAX_METRICS: usize = 16;
-/// Maximum number of counter values that are kept for a namespace. A value takes 8 bytes, or 16 bytes while its buffer
-/// grows.
-const MAX_POINTS_OF_NAMESPACE: usize = 1 << 20;
-/// Maximum number of counter values that are kept for all namespaces.
-const MAX_POINTS: usize = 8 << 20;
+/// Maximum size of the counter values that are kept for a namespace, in bytes.
+const MAX_COUNTERS_OF_NAMESPACE: usize = 8 << 20;
+/// Maximum size of the counter values that are kept for all namespaces, in bytes.
+const MAX_COUNTERS: usize = 64 << 20;
+/// The size of a series without its values, in bytes, as [`Rates`] states.
+const SERIES: usize = 100;
+/// The size of a value, in bytes. While the buffer of a series grows, a value takes twice as much.
+const VALUE: usize = 8;
+/// Maximum number of connections that stay open between scrapes. Other pages get a new connection for each scrape, so
+/// that the pages do not use up the files that a process may open.
+const MAX_IDLE: usize = 512;
 /// Maximum number of scrapes that `Rates` keeps for a series.
 const MAX_SCRAPES: usize = 128;
 
@@ -140,8 +146,8 @@ pub(super) struct Wanted {
     asked: Instant,
     /// The counter values, if the metric is a rate.
     rates: Option<Rates>,
-    /// The number of kept counter values.
-    points: usize,
+    /// The size of the kept counter values, in bytes.
+    counters: usize,
     pub(super) reading: Option<Reading>,
 }
 
@@ -164,9 +170,11 @@ pub(super) struct Scraped {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pages: BTreeMap<PageKey, WantedPage>,
-    /// Pages and kept counter values, by namespace.
+    /// Pages and the size of kept counter values, by namespace.
     namespaces: BTreeMap<Arc<str>, Usage>,
-    points: usize,
+    counters: usize,
+    /// The number of pages with an idle connection.
+    idle: usize,
     /// The time of the last eviction of unused pages.
     swept: Option<Instant>,
 }
@@ -174,7 +182,7 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 struct Usage {
     pages: usize,
-    points: usize,
+    counters: usize,
 }
 
 impl WantedPage {
@@ -219,7 +227,7 @@ impl State {
         }
         let wanted = page.metrics.entry(Arc::clone(series)).or_insert_with(|| {
             let window = series.rate_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-            Wanted { asked: now, rates: window.map(Rates::new), points: 0, reading: None }
+            Wanted { asked: now, rates: window.map(Rates::new), counters: 0, reading: None }
         });
         wanted.asked = now;
         Ok((wanted, page.added))
@@ -235,7 +243,9 @@ impl State {
         if page.queued.strong_count() == 0 {
             page.next = page.interval().map(|interval| now + pause_between_syncs(interval));
         }
-        (page.metrics.keys().cloned().collect(), page.idle.take())
+        let idle = page.idle.take();
+        self.idle -= usize::from(idle.is_some());
+        (page.metrics.keys().cloned().collect(), idle)
     }
 
     /// Stores the numbers and the connection of a scrape.
@@ -251,7 +261,9 @@ impl State {
         let usage = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
         let (mut samples, failed) = match scraped {
             Ok(Scraped { samples, idle }) => {
-                page.idle = idle;
+                self.idle -= usize::from(page.idle.is_some());
+                page.idle = idle.filter(|_| self.idle < MAX_IDLE);
+                self.idle += usize::from(page.idle.is_some());
                 (samples.into_iter(), None)
             }
             Err(error) => (Vec::new().into_iter(), Some(error)),
@@ -271,19 +283,19 @@ impl State {
                 (Some(Ok(samples)), None) => match &mut wanted.rates {
                     None => reduce.samples(&samples).map_err(Into::into),
                     Some(rates) => {
-                        let points = samples.len().saturating_mul(points_of(series));
-                        let others = usage.points - wanted.points;
-                        let total = self.points - wanted.points;
-                        let limit = if others + points > MAX_POINTS_OF_NAMESPACE {
+                        let size = samples.len().saturating_mul(SERIES + VALUE * scrapes_of(series));
+                        let others = usage.counters - wanted.counters;
+                        let total = self.counters - wanted.counters;
+                        let limit = if others + size > MAX_COUNTERS_OF_NAMESPACE {
                             Some("this namespace")
-                        } else if total + points > MAX_POINTS {
+                        } else if total + size > MAX_COUNTERS {
                             Some("all namespaces")
                         } else {
                             None
                         };
-                        let points = if limit.is_some() { 0 } else { points };
-                        (usage.points, self.points, wanted.points) =
-                            (others + points, total + points, points);
+                        let size = if limit.is_some() { 0 } else { size };
+                        (usage.counters, self.counters, wanted.counters) =
+                            (others + size, total + size, size);
                         if let Some(limit) = limit {
                             let window = series.rate_seconds.unwrap_or(1).into();
                             *rates = Rates::new(Duration::from_secs(window));
@@ -327,19 +339,20 @@ impl State {
 
     /// Drops pages and metrics that no HPA has requested lately.
     fn sweep(&mut self, now: Instant) {
-        let (namespaces, total) = (&mut self.namespaces, &mut self.points);
+        let (namespaces, total, idle) = (&mut self.namespaces, &mut self.counters, &mut self.idle);
         self.pages.retain(|key, page| {
             let Some(usage) = namespaces.get_mut(&key.namespace) else { return false };
             page.metrics.retain(|_, wanted| {
                 let is_wanted = now.saturating_duration_since(wanted.asked) < WANTED;
                 if !is_wanted {
-                    usage.points -= wanted.points;
-                    *total -= wanted.points;
+                    usage.counters -= wanted.counters;
+                    *total -= wanted.counters;
                 }
                 is_wanted
             });
             if page.metrics.is_empty() {
                 usage.pages -= 1;
+                *idle -= usize::from(page.idle.is_some());
                 return false;
             }
             true
@@ -349,7 +362,7 @@ impl State {
 }
 
 /// Returns the number of scrapes to keep for the window of a rate.
-fn points_of(series: &PodSeries) -> usize {
+fn scrapes_of(series: &PodSeries) -> usize {
     let scrapes = series.rate_seconds.unwrap_or(0) / series.interval_seconds.max(1);
     usize::from(scrapes).saturating_add(1).min(MAX_SCRAPES)
 }

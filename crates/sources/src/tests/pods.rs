@@ -223,6 +223,16 @@ async fn metric_with_too_many_series_leaves_others_of_its_page() {
     assert_eq!(waiting, named(&[("web", 3.0)]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn counters_of_a_namespace_are_bounded_with_their_series() {
+    let rig = Rig::new("pods: {enabled: true, maxSeries: 100000}");
+    let many = (0..70_000).map(|n| format!("many{{n=\"{n}\"}} 1\n")).collect::<Vec<_>>().concat();
+    rig.servers.serve("10.0.0.1:8080", move |_| PageResponse::page(many.clone()));
+    let many = "{metric: many, pods: {port: http, series: many, rateSeconds: 2, intervalSeconds: 1}}";
+    let refused = rig.per_pod(many, &[pod("web", 1)]).await.unwrap_err();
+    assert!(refused.contains("too many counters are kept for this namespace"), "{refused}");
+}
+
 /// Servers in memory, with a record of the largest read buffer.
 #[derive(Debug)]
 struct Measured(Arc<dyn Dial>, Arc<AtomicUsize>);
