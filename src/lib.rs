@@ -92,7 +92,21 @@ fn controller(config: &Config) -> ExitCode {
     if let Err(error) = logging::set_up(config.logging, Arc::clone(&clock)) {
         return failed(&error);
     }
+    raise_open_files();
     until_stopped(|stop| crate::app::run(config, clock, Vec::new(), stop))
+}
+
+/// Raises the limit of open files to the maximum that the system allows this process, as Go programs do. Container
+/// runtimes and systemd start processes with a limit of 1,024, which pages of a thousand pods exhaust.
+fn raise_open_files() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+            tracing::warn!(%error, ?current, ?maximum, "failed to raise the limit of open files");
+        }
+    }
 }
 
 /// Writes `text` to standard output. A closed pipe, such as that of `head`, is not an error.

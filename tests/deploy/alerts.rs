@@ -67,6 +67,11 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
         ],
     ),
     (
+        "ConcertinaOpenFilesNearLimit",
+        &[("process_open_fds", "", "850x400"), ("process_max_fds", "", "1000x400")],
+        &[("process_open_fds", "", "750x400"), ("process_max_fds", "", "1000x400")],
+    ),
+    (
         "ConcertinaHistoryOld",
         &[("concertina_history_age_seconds", "", "90x400")],
         &[("concertina_history_age_seconds", "", "4x400")],
