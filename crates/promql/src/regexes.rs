@@ -43,7 +43,7 @@ impl Regexes {
             return Some(());
         }
         let named = (0..).zip(&self.0).find(|(index, _)| name(*index) == matcher.value);
-        matcher.value.clone_from(&named?.1);
+        matcher.value.clone_from(named?.1);
         Some(())
     }
 }
