@@ -1,5 +1,6 @@
 //! Health checks, and checks at the start of the process: the first sync of the caches, and the user of the requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,11 @@ pub(super) fn add(
     }
     health.add("hpa-informer", Scope::Ready, informer(&assembly.hpas));
     health.add("pod-informer", Scope::Ready, informer(&assembly.pods));
+    let policies = Arc::clone(&assembly.controller.policies);
+    health.add("scaling-policies", Scope::Ready, move || {
+        let missing = policies.missing();
+        if missing.is_empty() { Ok(()) } else { Err(NotReady(missing.join("; "))) }
+    });
     let informers = [assembly.hpas.clone(), assembly.pods.clone()];
     health.add("api-server", Scope::Ready, move || {
         let mut errors = informers.iter().flat_map(Informer::watches).map(|watch| watch.status().error);

@@ -134,7 +134,8 @@ fn policy_permissions(config: &Config) -> Vec<Permission> {
     let kinds = if controller.watch_namespaces.is_none() { &Kind::ALL[..] } else { &[Kind::Namespaced] };
     let read = kinds.iter().map(|kind| Permission {
         why: "to list and watch scaling policies",
-        without: "only annotations of HPAs contain policies",
+        without: "HPAs that had a policy are not scaled, and others are scaled without one",
+        essential: true,
         ..row(policy::GROUP, kind.resource(), &["list", "watch"])
     });
     let writes = kinds.iter().filter(|_| !controller.dry_run).map(|kind| Permission {
@@ -164,6 +165,8 @@ fn namespace_permissions(config: &Config) -> Option<Permission> {
     (reads && controller.watch_namespaces.is_none()).then(|| Permission {
         why,
         without,
+        // Policies that select namespaces are unknown without it.
+        essential: controller.watch_scaling_policies,
         ..row("", "namespaces", &["list", "watch"])
     })
 }

@@ -315,6 +315,49 @@ async fn namespace_selector_follows_the_labels_of_namespaces() {
     rig.until("the policy", 3.0, |stage| active(stage).starts_with("True Paused")).await;
 }
 
+/// An HPA `web` with a demand of 8 instead of 4 replicas, a paused policy for all HPAs, and an API server that fails to
+/// serve policies.
+fn unserved(error: Status) -> Fixture {
+    let stage = Fixture::growing();
+    stage.create(policy("ClusterScalingPolicy", "freeze", &json!({"mode": "Paused"})));
+    stage
+        .cluster
+        .faults()
+        .add(FaultRule::new(FaultAction::Status(error)).path_contains("autoscaling.concertina.dev"));
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_about_hpas_until_their_policies_are_known() {
+    let rig = Harness::with(unserved(Status::new(503, "ServiceUnavailable", "no")), &with_objects());
+    rig.pass(40.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+    assert_eq!(rig.count("PUT", "/horizontalpodautoscalers/web/status"), 0);
+    let missing = rig.assembly.controller.policies.missing();
+    assert!(missing.iter().any(|text| text.starts_with("failed to list scalingpolicies")), "{missing:?}");
+    rig.cluster.faults().clear();
+    rig.until("the policy", 17.0, |stage| active(stage).starts_with("True Paused")).await;
+    assert_eq!((rig.replicas("web"), rig.assembly.controller.policies.missing().len()), (4, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_policies_hold_only_hpas_that_had_one() {
+    let stage = unserved(Status::new(403, "Forbidden", "no"));
+    stage.target("api", 4);
+    stage.create(annotated(hpa("api", &[external("queue", "10")]), "mode: Auto\n"));
+    let rig = Harness::with(stage, &with_objects());
+    rig.until("no policy", 5.0, |stage| stage.replicas("web") == 8).await;
+    rig.pass(120.0).await;
+    assert_eq!(rig.replicas("api"), 4, "a policy of the cluster may limit what the annotation allows");
+    assert!(rig.assembly.controller.policies.missing().iter().any(|text| text.contains("failed to list")));
+    rig.cluster.faults().clear();
+    rig.until("the policy", 20.0, |stage| {
+        stage.condition("api", "ScalingPolicyActive").starts_with("True Paused")
+    })
+    .await;
+    assert_eq!(rig.replicas("api"), 4);
+}
+
 #[tokio::test(start_paused = true)]
 async fn status_of_a_policy_reports_matches_and_problems() {
     let stage = Fixture::growing();

@@ -11,7 +11,7 @@ use crate::decision_events::{self, DecisionEvents};
 use crate::handover::charges::ChargePermits;
 use crate::handover::{self, Handover, NamespaceIntake, Namespaces};
 use crate::options::{MetricSources, Options, ScaleSource};
-use crate::policy::{self, Kind, PolicyWatches};
+use crate::policy::{self, Kind, List, PolicyWatches};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
     Adapters, Bursts, Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator,
@@ -284,6 +284,9 @@ impl Assembly {
             let reading = Arc::clone(&reader.sources).run(telemetry);
             controller.tasks.spawn_until(stop, "metric sources", reading);
         }
+        if watches_policies {
+            watch_policies(&controller, &clients, watched.as_ref(), longest_wait, seed, stop);
+        }
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
             let known: Arc<dyn watch::HpaCache> = Arc::clone(&controller.hpas) as _;
@@ -301,6 +304,7 @@ impl Assembly {
             );
             let pods_first = namespace.is_some().then(|| pod_watch.clone());
             let labels_first = labels.clone();
+            let policies_first = Arc::clone(&controller.policies);
             let tasks = &controller.tasks;
             tasks.spawn_until(stop, "watch of pods", watching_pods);
             tasks.spawn_until(stop, "watch of HPAs", async move {
@@ -312,13 +316,12 @@ impl Assembly {
                 if let Some(labels) = labels_first {
                     labels_known(&labels).await;
                 }
+                // The first sync of an HPA needs its policies.
+                policies_first.awaited.answered().await;
                 watching_hpas.await;
             });
             hpas.push(hpa_watch);
             pods.push(pod_watch);
-        }
-        if watches_policies {
-            watch_policies(&controller, &clients, watched.as_ref(), longest_wait, seed, stop);
         }
         let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
         controller.register_gauges(vec![hpas.clone(), pods.clone()]);
@@ -360,14 +363,18 @@ fn watch_policies(
     let tasks = &controller.tasks;
     let writing = policy::write_statuses(Arc::downgrade(controller), clients.checkpoint.clone());
     tasks.spawn_until(stop, "statuses of policies", writing);
+    let awaited = &controller.policies.awaited;
     let Some(namespaces) = namespaces else {
+        awaited.add(List::Namespaces);
         for kind in Kind::ALL {
+            awaited.add(List::Objects(kind, None));
             tasks.spawn_until(stop, "watch of policies", watches.clone().run(kind, None));
         }
         tasks.spawn_until(stop, "watch of namespaces for policies", watches.run_namespaces());
         return;
     };
     for namespace in namespaces {
+        awaited.add(List::Objects(Kind::Namespaced, Some(namespace.as_str().into())));
         let watching = watches.clone().run(Kind::Namespaced, Some(namespace.as_str().into()));
         tasks.spawn_until(stop, "watch of policies", watching);
     }

@@ -130,9 +130,9 @@ impl AwaitedLists {
             return false;
         }
         let waits = |failure: &Option<Failure>| {
-            failure.as_ref().is_none_or(|failure| {
-                !failure.error.is_forbidden() && failure.since.elapsed() < PATIENCE
-            })
+            failure
+                .as_ref()
+                .is_none_or(|failure| !failure.error.is_forbidden() && failure.since.elapsed() < PATIENCE)
         };
         missing.any(|(_, failure)| waits(failure)) || had_policy()
     }

@@ -6,6 +6,7 @@
 //!
 //! This file contains the merged policies of an HPA, their rules for one sync, and their condition and events.
 
+mod awaited;
 mod objects;
 mod status;
 mod store;
@@ -29,6 +30,7 @@ use policies::spec::{Level, Parsed, Problem, ProblemReason, parse};
 pub use policies::steps::CONDITION as ACTIVE;
 use policies::steps::PolicyEffect;
 
+pub(crate) use self::awaited::List;
 pub use self::objects::{ANNOTATION, GROUP, Kind, VERSION};
 use self::objects::{PolicyName, PolicyObject};
 pub(crate) use self::status::run as write_statuses;

@@ -13,6 +13,7 @@ use parking_lot::RwLock;
 use policies::spec::{Level, Parsed, parse};
 use tokio::time::Instant;
 
+use super::awaited::AwaitedLists;
 use super::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
 use super::{Merged, read_object};
 use crate::reconcile::OwnPeriod;
@@ -31,6 +32,8 @@ const FEW_MERGED: usize = 64;
 pub struct Policies {
     /// Whether the watches have delivered a policy, or an HPA with the condition of a policy.
     any: AtomicBool,
+    /// The policies that are not known yet.
+    pub(crate) awaited: AwaitedLists,
     inner: RwLock<Inner>,
 }
 
@@ -97,6 +100,16 @@ impl Policies {
     /// Returns true if the watches have delivered no policy, and no HPA with the condition of a policy.
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether nothing may be written about an HPA, because policies that may match it are not known yet.
+    pub(crate) fn hold(&self, key: &Key) -> bool {
+        self.awaited.hold(&key.namespace, || self.inner.read().hpas.contains_key(key))
+    }
+
+    /// Describes why policies are not known yet, for the readiness of the process. Empty if all are known.
+    pub fn missing(&self) -> Vec<String> {
+        self.awaited.missing()
     }
 
     /// Applies the annotation of an HPA from the watch. `shows_condition` means that the status of the HPA contains the

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use super::awaited::List;
 use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
 use super::store::AT_ONCE;
 use crate::reconcile::Controller;
@@ -23,6 +24,8 @@ use cluster::watch::{Deleted, Handle, Sink, WatchOptions, Watched, watch_of};
 const RECHECK: Duration = Duration::from_mins(1);
 /// The pause after a failed check, and the interval between two checks for the removal of a watched kind.
 const RETRY: Duration = Duration::from_secs(15);
+/// The interval at which the error of an incomplete list is read.
+const CHECK: Duration = Duration::from_millis(500);
 /// Maximum size of the list of the group's resources, in bytes.
 const MAX_RESOURCES: usize = 1 << 20;
 
@@ -56,6 +59,7 @@ impl PolicyWatches {
     /// Watches one kind in a namespace, or in all namespaces, while the server serves the kind. Never returns.
     pub(crate) async fn run(self, kind: Kind, namespace: Option<Arc<str>>) {
         let mut reported = None::<bool>;
+        let list = List::Objects(kind, namespace.clone());
         loop {
             match self.served(kind).await {
                 Ok(true) => {
@@ -72,10 +76,12 @@ impl PolicyWatches {
                             kind.resource()
                         );
                     }
+                    self.known(&list);
                     sleep(RECHECK).await;
                 }
                 Err(error) => {
                     tracing::debug!(%error, "failed to check whether policies are served");
+                    self.unknown(&list, &error);
                     sleep(RETRY).await;
                 }
             }
@@ -85,8 +91,34 @@ impl PolicyWatches {
     /// Watches the labels of all namespaces. Never returns.
     pub(crate) async fn run_namespaces(self) {
         let intake = NamespaceIntake(self.controller.clone(), None);
-        let (_, watching) = watch_of(Namespaces, self.watch.clone(), self.options(None, 2), intake);
-        watching.await;
+        let (handle, watching) = watch_of(Namespaces, self.watch.clone(), self.options(None, 2), intake);
+        tokio::select! {
+            biased;
+            () = self.report(&List::Namespaces, &handle) => {}
+            () = watching => {}
+        }
+    }
+
+    /// Reports the errors of a watch until its first list is complete. Never returns.
+    async fn report(&self, list: &List, handle: &Handle) {
+        while timeout(CHECK, handle.wait_synced()).await.is_err() {
+            if let Some(error) = handle.status().error {
+                self.unknown(list, &error);
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    fn unknown(&self, list: &List, error: &ApiError) {
+        if let Some(controller) = self.controller.upgrade() {
+            controller.policies.awaited.failed(list, error);
+        }
+    }
+
+    fn known(&self, list: &List) {
+        if let Some(controller) = self.controller.upgrade() {
+            controller.list_complete(list);
+        }
     }
 
     /// Returns whether the server serves the kind in this version.
@@ -110,9 +142,11 @@ impl PolicyWatches {
         let number = u64::from(kind != Kind::Cluster);
         let (handle, watching) =
             watch_of(kind, self.watch.clone(), self.options(namespace.clone(), number), intake());
+        let list = List::Objects(kind, namespace.clone());
         tokio::select! {
             biased;
             () = removed(&handle) => {}
+            () = self.report(&list, &handle) => {}
             () = watching => {}
         }
         let mut emptied = PolicyIntake { listed: Some(BTreeSet::new()), ..intake() };
@@ -189,10 +223,21 @@ impl Sink<PolicyObject> for PolicyIntake {
         if controller.policies.retain_objects(self.kind, self.namespace.as_deref(), &listed) {
             controller.policy_changed(self.namespace.as_deref());
         }
+        controller.list_complete(&List::Objects(self.kind, self.namespace.clone()));
     }
 }
 
 impl Controller {
+    /// Syncs the HPAs that have waited for a list after it failed.
+    fn list_complete(&self, list: &List) {
+        if self.policies.awaited.complete(list) {
+            self.policy_changed(match list {
+                List::Objects(_, namespace) => namespace.as_deref(),
+                List::Namespaces => None,
+            });
+        }
+    }
+
     /// Syncs the HPAs that a changed policy may concern, if there are at most [`AT_ONCE`]. Otherwise their periodic
     /// syncs apply the change within a period, so that other HPAs are not delayed.
     fn policy_changed(&self, namespace: Option<&str>) {
@@ -300,5 +345,6 @@ impl Sink<NamespaceLabels> for NamespaceIntake {
                 self.set(&namespace, None);
             }
         }
+        controller.list_complete(&List::Namespaces);
     }
 }

@@ -69,6 +69,10 @@ impl Controller {
         let Some(record) = self.hpas.get(key) else {
             return self.claim_outside(key, permit).await;
         };
+        if self.policies.hold(key) {
+            tracing::debug!(hpa = %key, "abandoned a sync: its scaling policies are not known yet");
+            return Next::Period;
+        }
         let record = match record.unpack() {
             Ok(record) => record,
             Err(error) => {
