@@ -18,9 +18,7 @@ use toolbox::options::why::Leader;
 use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 
 use super::options;
-use super::port_forward_proxy::{
-    POD, PortForwardProxy, TOKEN, lease, may_write_statuses, pod, rig, user,
-};
+use super::port_forward_proxy::{POD, PortForwardProxy, TOKEN, lease, may_write_statuses, pod, rig, user};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
 

@@ -243,7 +243,15 @@ pub async fn access(client: &Client, user: &User, action: &Action) -> Result<Ver
         ..SubjectAccessReviewSpec::default()
     };
     match action.clone() {
-        Action::ResourceAttributes(ResourceAction { verb, group, version, resource, subresource, namespace, name }) => {
+        Action::ResourceAttributes(ResourceAction {
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            name,
+        }) => {
             spec.resource_attributes = Some(ResourceAttributes {
                 verb: Some(verb.to_owned()),
                 group: Some(group.to_owned()),

@@ -152,7 +152,8 @@ impl Reviews {
                         let attribute = |field| object::text(review, &["spec", "resourceAttributes", field]);
                         let name = super::status::qualified(attribute("group"), attribute("resource"));
                         let subresource = attribute("subresource");
-                        let name = if subresource.is_empty() { name } else { format!("{name}/{subresource}") };
+                        let name =
+                            if subresource.is_empty() { name } else { format!("{name}/{subresource}") };
                         name == *resource
                             && attribute("verb") == rule.verb
                             && namespace.as_ref().is_none_or(|namespace| attribute("namespace") == namespace)

@@ -88,7 +88,7 @@ pub enum ReadError {
 /// Returns a [`ParityError`] if the comparison cannot be read, the report cannot be written, or `stop` is
 /// cancelled first.
 pub async fn run(options: &ParityOptions, stop: CancellationToken) -> Result<bool, ParityError> {
-    let reading = stop.run_until_cancelled(read(&options.source)).await;
+    let reading = Box::pin(stop.run_until_cancelled(read(&options.source))).await;
     let report = reading.ok_or(ParityError::Interrupted)??;
     let mut out = io::stdout();
     let is_terminal = out.is_terminal();

@@ -162,9 +162,8 @@ impl Inspector {
     async fn leader(&self, kept: &mut Option<Connection>, state: &mut ControllerState) {
         let candidates: Vec<_> = match &state.lease {
             Some(lease) => {
-                let is_read = |leader: &&Leader| {
-                    leader.namespace == lease.namespace && leader.lease == lease.name
-                };
+                let is_read =
+                    |leader: &&Leader| leader.namespace == lease.namespace && leader.lease == lease.name;
                 self.leaders.iter().filter(is_read).map(Which::leader).collect()
             }
             None => self.leaders.iter().map(Which::leader).collect(),

@@ -45,11 +45,7 @@ pub enum Which {
 impl Which {
     /// Selects the pod that holds a Lease.
     pub fn leader(leader: &Leader) -> Self {
-        Self::Leader {
-            namespace: leader.namespace.clone(),
-            lease: leader.lease.clone(),
-            named: leader.named,
-        }
+        Self::Leader { namespace: leader.namespace.clone(), lease: leader.lease.clone(), named: leader.named }
     }
 
     /// Selects the pods of dry runs by the default labels, in the namespaces that the user named. Nothing proves that
@@ -102,7 +98,7 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
     let Some(port) = port(&spec) else { return Err(ForwardError::ServesNothing { namespace, pod: name }) };
     if let Which::Leader { lease, named: false, .. } = which {
         let account = spec.service_account_name.unwrap_or_else(|| "default".to_owned());
-        prove(client, &namespace, &account).await.map_err(|reason| {
+        Box::pin(prove(client, &namespace, &account)).await.map_err(|reason| {
             let lease = lease.clone();
             ForwardError::NotProven { namespace: namespace.clone(), pod: name.clone(), reason, lease }
         })?;
@@ -113,7 +109,8 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
 /// Asks the API server whether a ServiceAccount may write the status of every HPA, as a controller may. Whoever can
 /// create the pod, its namespace and the Lease cannot grant this permission.
 async fn prove(client: &Client, namespace: &str, account: &str) -> Result<(), Unproven> {
-    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
+    let groups =
+        ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
     let user = User {
         name: format!("system:serviceaccount:{namespace}:{account}"),
         groups: groups.map(str::to_owned).into(),

@@ -75,11 +75,8 @@ const LEASE: &str = "concertina";
 impl Leader {
     /// Returns the given Lease, or else the Leases of the default installations in the order of the search.
     pub fn candidates(given: Option<&Self>) -> Vec<Self> {
-        let default = |namespace: &str| Self {
-            namespace: namespace.to_owned(),
-            lease: LEASE.to_owned(),
-            named: false,
-        };
+        let default =
+            |namespace: &str| Self { namespace: namespace.to_owned(), lease: LEASE.to_owned(), named: false };
         given.map_or_else(|| NAMESPACES.map(default).into(), |given| vec![given.clone()])
     }
 }
