@@ -111,8 +111,8 @@ fn failed(subject: &Subject, cause: Cause) -> MetricState {
     }
 }
 
-/// All metrics drop to 0 at once if each metric had a value other than 0 within this time. Different adapters read
-/// their metrics at different times.
+/// All metrics drop to 0 at once if each metric had a value other than 0 within this time, or in the last sync in which
+/// any metric had one. Different adapters read their metrics at different times, and a sync may be late.
 const AT_ONCE: SignedDuration = SignedDuration::from_mins(2);
 
 /// The history of an HPA's metrics, with one entry per metric of the last sync.
@@ -186,9 +186,11 @@ impl PolicyHistory {
         if let Some(since) = self.zero_since {
             return Some(since.min(now));
         }
+        let latest = self.metrics.values().filter_map(|metric| metric.last_nonzero).max();
         let dropped = |state: &MetricState| {
             let last = self.metrics.get(&state.key).and_then(|metric| metric.last_nonzero);
-            is(state, true) && last.is_some_and(|last| now.duration_since(last) <= AT_ONCE)
+            let at_once = last.is_some_and(|last| now.duration_since(last) <= AT_ONCE || Some(last) == latest);
+            is(state, true) && at_once
         };
         (!states.is_empty() && states.iter().all(dropped)).then_some(now)
     }

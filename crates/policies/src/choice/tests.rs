@@ -172,12 +172,14 @@ fn metrics_that_drop_to_zero_at_once_are_remembered() {
     let zero = [value("a", true), value("b", true)];
     assert_eq!(busy.observe(&zero, after(15)).zero_since, Some(after(15)));
     assert_eq!(busy.observe(&zero, after(15)).observe(&zero, after(9000)).zero_since, Some(after(15)));
-    assert_eq!(busy.observe(&zero, after(121)).zero_since, None, "not at once");
+    assert_eq!(busy.observe(&zero, after(9000)).zero_since, Some(after(9000)), "the next sync, however late");
     assert_eq!(PolicyHistory::default().observe(&zero, after(15)).zero_since, None, "no value before");
     assert_eq!(PolicyHistory::default().observe(&[], after(15)).zero_since, None);
     let one = [value("a", true), value("b", false)];
     assert_eq!(busy.observe(&one, after(15)).zero_since, None);
     assert_eq!(busy.observe(&one, after(15)).observe(&zero, after(30)).zero_since, Some(after(30)));
+    assert_eq!(busy.observe(&one, after(15)).observe(&zero, after(120)).zero_since, Some(after(120)));
+    assert_eq!(busy.observe(&one, after(15)).observe(&zero, after(121)).zero_since, None, "not at once");
     let failed = [value("a", true), fails("b", Cause::Error)];
     let held = busy.observe(&zero, after(15)).observe(&failed, after(30));
     assert_eq!(held.zero_since, Some(after(15)), "a failure is no value");
