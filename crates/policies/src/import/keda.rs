@@ -1,4 +1,4 @@
-//! ScaledObjects of KEDA 2.20 (`keda.sh/v1alpha1`).
+//! ScaledObjects of KEDA 2.21 (`keda.sh/v1alpha1`).
 //!
 //! After an import, KEDA still writes the HPA and serves its metrics. A policy replaces the features for which KEDA
 //! deletes the HPA, changes its behavior, or replaces values of metrics.
@@ -47,7 +47,7 @@ pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
             "cooldownPeriod" | "initialCooldownPeriod" | "idleReplicaCount" => {
                 Remark::Kept("KEDA keeps scaling to and from 0 or idleReplicaCount")
             }
-            _ => Remark::NoCounterpart("ScaledObjects of KEDA 2.20 have no such field"),
+            _ => Remark::NoCounterpart("ScaledObjects of KEDA 2.21 have no such field"),
         };
         source.note(&field, remark);
     }
@@ -179,7 +179,7 @@ fn fallback(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolic
             return;
         }
         _ => {
-            source.invalid(&behavior, "a behavior of KEDA 2.20");
+            source.invalid(&behavior, "a behavior of KEDA 2.21");
             return;
         }
     };

@@ -193,7 +193,7 @@ fn invalid_fallback_is_not_imported() {
         ),
         (
             "failureThreshold: 3, replicas: 6, behavior: x",
-            "spec.fallback.behavior: not imported: must be a behavior of KEDA 2.20, not \"x\"",
+            "spec.fallback.behavior: not imported: must be a behavior of KEDA 2.21, not \"x\"",
         ),
     ] {
         let (spec, notes) = one(&scaled("", &format!("fallback: {{{fallback}}}")));
