@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use concertina::tools::PROCESS;
-use toolbox::simulate::run::{Comparison, HpaRun, Scores};
+use toolbox::simulate::run::{Comparison, HpaRun, Sample, Scores};
 use toolbox::simulate::simulate;
 
 use crate::{file, options, run_scenario};
@@ -33,8 +33,14 @@ fn sentences(hpa: &HpaRun, from: u64, to: u64) -> Vec<&str> {
     decisions.map(|decision| decision.sentence.as_str()).collect()
 }
 
+/// Returns the sample of the sync in the period that starts at a minute.
+fn sample(hpa: &HpaRun, minute: u64) -> &Sample {
+    let end = minutes(minute) + Duration::from_secs(15);
+    hpa.samples.iter().rfind(|sample| sample.at < end).unwrap()
+}
+
 fn wanted(hpa: &HpaRun, minute: u64) -> i32 {
-    hpa.samples.iter().find(|sample| sample.at == minutes(minute)).unwrap().wanted
+    sample(hpa, minute).wanted
 }
 
 #[test]
@@ -54,7 +60,7 @@ fn examples_have_two_or_three_comment_lines() {
 }
 
 #[test]
-fn each_source_loses_less_than_the_one_before() {
+fn no_source_loses_more_than_the_one_before() {
     let comparison = example("sources", &[], &[]);
     let names: Vec<_> = comparison.runs.iter().map(|run| run.variant.as_str()).collect();
     assert_eq!(
@@ -62,8 +68,9 @@ fn each_source_loses_less_than_the_one_before() {
         ["Prometheus 15s", "metrics-server 10s + 15s", "Prometheus 5s, sync 5s", "pods 1s, sync 1s"]
     );
     let scores = scores::<4>(&comparison).map(|scores| (scores.unserved, scores.peak));
-    assert!(scores.iter().is_sorted_by(|before, after| before.0 > after.0), "{scores:?}");
-    assert!(scores[3].0 < 0.5 * scores[0].0, "{scores:?}");
+    // Two sources that show the step to the same sync lose the same, except for the duration of the sync.
+    assert!(scores.iter().is_sorted_by(|before, after| before.0 > 0.99 * after.0), "{scores:?}");
+    assert!(scores[2].0 < 0.5 * scores[1].0 && scores[3].0 < 0.6 * scores[2].0, "{scores:?}");
     // A variant of the command line runs with each source.
     let sweep = "spec.minReplicas=4,8";
     let comparison = example("sources", &[], &[sweep]);
@@ -194,7 +201,7 @@ fn sale_begins_with_enough_pods() {
     let (with, without) = pair(&comparison);
     assert_eq!([119, 120, 180].map(|minute| wanted(with, minute)), [7, 30, 50]);
     assert_eq!([119, 120, 180].map(|minute| wanted(without, minute)), [7, 7, 8]);
-    assert_eq!((with.scores.peak, without.scores.peak), (120, 130));
+    assert_eq!((with.scores.peak, without.scores.peak), (120, 134));
     assert!(with.scores.unserved < 1.0 && without.scores.unserved > 100.0);
     assert_eq!(periods(with, "ScheduleActive"), [(120, 180), (180, 960), (180, 960)]);
 }
@@ -247,7 +254,7 @@ fn pause_ends_at_its_time() {
     assert_eq!([0, 119, 120, 130].map(|minute| wanted(with, minute)), [6, 6, 12, 15]);
     assert_eq!(wanted(without, 119), 13);
     assert_eq!(periods(with, "Paused"), [(0, 120)]);
-    let withheld = with.samples.iter().find(|sample| sample.at == minutes(110)).unwrap();
+    let withheld = sample(with, 110);
     assert!(withheld.withheld > Some(6), "{withheld:?}");
 }
 

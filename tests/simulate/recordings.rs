@@ -23,6 +23,9 @@ const REQUEST: f64 = 1_000.0;
 /// The minimum number of recordings. A smaller number means that the search for recordings failed.
 const FEWEST: usize = 15;
 
+/// Upper bound of the total duration of a scenario's syncs, in seconds. It is less than a period.
+const DRIFT: f64 = 10.0;
+
 /// One sync of a recording that a scenario can have.
 struct Sync {
     replicas: i64,
@@ -178,8 +181,10 @@ fn duration(value: &Value) -> f64 {
     value.as_str().unwrap().parse::<GoDuration>().unwrap().0 as f64 / 1e9
 }
 
-/// Builds the scenario: pods that start at once, metrics without delay, and a load that changes right after
-/// each sync.
+/// Builds the scenario: pods that start at once, metrics without delay, and a load that changes between two syncs.
+///
+/// A recorded sync has no length. In a scenario, it has, so the n-th sync is later than n periods. Without `behavior`,
+/// a recommendation as old as the window still counts, so the window is longer by [`DRIFT`].
 fn scenario(recording: &Value, syncs: &[Sync]) -> String {
     let config = &recording["config"];
     let period = duration(&config["syncPeriod"]);
@@ -194,14 +199,17 @@ fn scenario(recording: &Value, syncs: &[Sync]) -> String {
     for (number, sync) in syncs.iter().enumerate() {
         let cores = sync.utilization * REQUEST * sync.replicas as f64;
         // The load is a step curve. Each value applies until the next point.
-        let at = if number == 0 { 0.0 } else { period * (number as f64 - 1.0) + 1.0 };
+        let at = if number == 0 { 0.0 } else { period * (number as f64 - 1.0) + DRIFT };
         write!(points, "{{at: {at}s, value: {cores:.6}}}, ").unwrap();
     }
     let hpa = serde_json::json!({"metadata": {"name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"]}, "spec": object["spec"]});
     let target = &object["spec"]["scaleTargetRef"]["name"];
-    let [stabilization, initialization, readiness, sync_period] =
+    let [mut stabilization, initialization, readiness, sync_period] =
         ["downscaleStabilization", "cpuInitializationPeriod", "initialReadinessDelay", "syncPeriod"]
-            .map(|field| config[field].as_str().unwrap());
+            .map(|field| config[field].as_str().unwrap().to_owned());
+    if object["spec"]["behavior"].is_null() {
+        stabilization = format!("{}s", duration(&config["downscaleStabilization"]) + DRIFT);
+    }
     format!(
         "duration: {}s
 flags:

@@ -11,13 +11,12 @@ use super::run::{Comparison, HpaRun, MetricSeries, Run};
 /// `metric:`, the metric's short name, and the unit in parentheses, if any.
 ///
 /// - `variant`, `namespace`, `hpa`: the HPA and the variant of the sample.
-/// - `time`, `seconds`: the time in RFC 3339 (UTC), and the seconds since the start.
+/// - `time`, `seconds`: the time of a sync in RFC 3339 (UTC), and the seconds since the start.
 /// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, existing pods that are not terminating, ready pods,
 ///   and the bounds.
 /// - `demand`, `capacity`, `queued`: the incoming work and the capacity of the ready pods, in the unit of the load, and
 ///   the number of queued items.
-/// - `proposal`, `stabilized`, `rate_allows`: the counts of the last decision. Empty before the first decision, or if
-///   the decision skipped the step.
+/// - `proposal`, `stabilized`, `rate_allows`: the counts of the decision. Empty if the decision skipped the step.
 /// - `decision`: the sentence of the last recorded decision since the previous row. Empty without such a decision.
 pub const COLUMNS: [&str; 17] = [
     "variant",

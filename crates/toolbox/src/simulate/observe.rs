@@ -1,4 +1,4 @@
-//! Records the controller's decisions and the effects of scaling policies during a simulation.
+//! Records the controller's decisions, the effects of scaling policies and the state of workloads during a simulation.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -19,6 +19,8 @@ use policies::steps::{PolicyEffect, Step, StepReason};
 use super::run::{DecisionPoint, EventMark, MetricSeries, PolicySpan, Sample};
 use controller::reconcile::{ConcludedSync, Observer};
 use controller::store::Key;
+use fake_cluster::load::{LoadId, LoadMetrics, WorkState};
+use fake_cluster::workload::Workloads;
 
 /// The maximum number of pods that a recorded explanation lists for each group other than `Ready`.
 const LISTED_PODS: usize = 5;
@@ -32,15 +34,33 @@ pub(super) struct Recorder {
     start: Timestamp,
     /// The share of one HPA in [`KEPT_DECISIONS`].
     keep: usize,
+    meter: Meter,
     tracks: Mutex<BTreeMap<Key, Track>>,
+}
+
+/// Measures the state of workloads.
+#[derive(Debug)]
+pub(super) struct Meter {
+    pub(super) workloads: Arc<Workloads>,
+    pub(super) load: Arc<LoadMetrics>,
+    /// The target of each HPA.
+    pub(super) targets: BTreeMap<Key, MeteredTarget>,
+}
+
+/// A workload and its load.
+#[derive(Debug)]
+pub(super) struct MeteredTarget {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) load: Option<LoadId>,
 }
 
 /// The record of one HPA.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
-    /// The numbers of the last decision, which the next sample contains.
-    pub(super) latest: Latest,
-    /// The metrics of the spec, in order. Their `values` are empty.
+    /// One sample per sync.
+    pub(super) samples: Vec<Sample>,
+    /// The metrics of the spec, in order, with one value per sync.
     pub(super) metrics: Vec<MetricSeries>,
     pub(super) policies: PolicySpans,
     pub(super) decisions: Vec<DecisionPoint>,
@@ -53,15 +73,6 @@ pub(super) struct Track {
     shape: Option<DecisionSteps>,
     /// The events of the last sync, as reason and text.
     last_events: Vec<(&'static str, String)>,
-}
-
-/// The numbers of the last decision about an HPA.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Latest {
-    /// The bounds and steps of the decision. The other fields have their defaults.
-    pub(super) sample: Sample,
-    /// One value per metric of the spec. `None` without a reading.
-    pub(super) values: Vec<Option<f64>>,
 }
 
 /// The steps that a decision took, without their numbers.
@@ -79,20 +90,32 @@ impl Recorder {
     pub(super) fn new<'a>(
         start: Timestamp,
         settings: &Settings,
+        meter: Meter,
         hpas: impl ExactSizeIterator<Item = (Key, &'a Spec)>,
     ) -> Self {
         let keep = KEPT_DECISIONS / hpas.len().max(1);
         let tracks = hpas.map(|(key, spec)| (key, Track::new(spec, settings))).collect();
-        Self { start, keep, tracks: Mutex::new(tracks) }
+        Self { start, keep, meter, tracks: Mutex::new(tracks) }
     }
 
     /// Removes and returns the record of an HPA.
     pub(super) fn take(&self, key: &Key) -> Option<Track> {
         self.tracks.lock().remove(key)
     }
+}
 
-    pub(super) fn latest(&self, key: &Key) -> Latest {
-        self.tracks.lock().get(key).map(|track| track.latest.clone()).unwrap_or_default()
+impl Meter {
+    /// Adds the state of an HPA's target to a sample. The server has applied the write of the sync before its response
+    /// arrives, so the state includes the effect of the write.
+    fn measure(&self, key: &Key, sample: Sample) -> Sample {
+        let Some(target) = self.targets.get(key) else { return sample };
+        let counts = self.workloads.counts(&target.namespace, &target.name).unwrap_or_default();
+        let [wanted, running, ready] =
+            [counts.wanted, counts.active, counts.ready].map(|pods| i32::try_from(pods).unwrap_or(i32::MAX));
+        let state = target.load.and_then(|load| self.load.state(load));
+        let work = state.and_then(|state| state.work.first().copied()).unwrap_or_default();
+        let WorkState { demand, capacity, waiting: queued, .. } = work;
+        Sample { wanted, running, ready, demand, capacity, queued, ..sample }
     }
 }
 
@@ -102,7 +125,9 @@ impl Observer for Recorder {
         let Some(track) = tracks.get_mut(&sync.hpa.key) else { return };
         let at = Duration::try_from(sync.at.duration_since(self.start)).unwrap_or_default();
         let explanation = &sync.conclusion.explanation;
-        track.note_numbers(explanation, sync.policy);
+        let sample = Sample { at, ..steps_of(explanation, sync.policy) };
+        track.samples.push(self.meter.measure(&sync.hpa.key, sample));
+        track.note_values(explanation);
         track.policies.note(at, sync.policy);
         let applied = sync.policy.map_or(explanation.desired, |policy| policy.applied);
         let has_written = *sync.outcome == WriteOutcome::Done;
@@ -130,11 +155,8 @@ impl Observer for Recorder {
 
 impl Track {
     fn new(spec: &Spec, settings: &Settings) -> Self {
-        let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
-        let sample = Sample { min, max, ..Sample::default() };
-        let latest = Latest { sample, values: vec![None; spec.metrics.len()] };
         Self {
-            latest,
+            samples: Vec::new(),
             metrics: spec.metrics.iter().map(|metric| series(metric, settings)).collect(),
             policies: PolicySpans::default(),
             decisions: Vec::new(),
@@ -146,19 +168,15 @@ impl Track {
         }
     }
 
-    fn note_numbers(&mut self, explanation: &Explanation, policy: Option<&PolicyEffect>) {
-        let readings: Vec<_> = explanation.metrics.iter().map(MetricExplanation::reading).collect();
-        for (series, reading) in self.metrics.iter_mut().zip(&readings) {
+    /// Records the values and the targets of the metrics.
+    fn note_values(&mut self, explanation: &Explanation) {
+        for (index, series) in self.metrics.iter_mut().enumerate() {
+            let reading = explanation.metrics.get(index).and_then(MetricExplanation::reading);
             if let Some(reading) = reading {
                 set_target(series, reading);
             }
+            series.values.push(reading.map(|reading| in_unit(reading.value)));
         }
-        let value = |index: usize| {
-            let reading: &MetricReading = (*readings.get(index)?)?;
-            Some(in_unit(reading.value))
-        };
-        let sample = steps_of(explanation, policy);
-        self.latest = Latest { sample, values: (0..self.metrics.len()).map(value).collect() };
     }
 
     /// Records the events that are new in this sync. The controller repeats an event in every sync while its cause

@@ -6,6 +6,7 @@
 mod parts;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -170,11 +171,11 @@ type StepTexts = (usize, Vec<Vec<usize>>);
 struct ChartData {
     /// The start of the run, in seconds since 1970.
     start: i64,
-    /// The seconds between samples.
+    /// The seconds of a period.
     period: f64,
     /// The length of the run in seconds.
     length: f64,
-    /// The number of samples.
+    /// The number of periods.
     samples: usize,
     columns: Vec<Column>,
     /// The time, the sentence and the steps of each decision.
@@ -188,7 +189,7 @@ struct ChartData {
     variants: Vec<usize>,
 }
 
-/// The values of a curve: one value per sample, or only the changes.
+/// The values of a curve: one value per period, or only the changes.
 #[derive(Debug, Serialize)]
 struct Column {
     label: String,
@@ -196,9 +197,9 @@ struct Column {
     ink: &'static str,
     /// The index of the panel.
     panel: usize,
-    /// The number of samples.
+    /// The number of periods.
     count: usize,
-    /// For each change, the number of samples since the previous change. `None` if `values` has every sample.
+    /// For each change, the number of periods since the previous change. `None` if `values` has every period.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<Vec<usize>>,
     values: Vec<Option<Short>>,
@@ -221,13 +222,13 @@ impl Serialize for Short {
 }
 
 impl ChartData {
-    /// Creates a chart without decisions and events.
-    fn new(run: &Run, hpa: &HpaRun, figure: &Figure, columns: Vec<Column>) -> Self {
+    /// Creates a chart of `samples` periods, without decisions and events.
+    fn new(run: &Run, figure: &Figure, samples: usize, columns: Vec<Column>) -> Self {
         Self {
             start: run.start.as_second(),
             period: run.period.as_secs_f64(),
             length: figure.time.length(),
-            samples: hpa.samples.len(),
+            samples,
             columns,
             decisions: Vec::new(),
             events: Vec::new(),
@@ -264,23 +265,28 @@ impl Data {
             (span.from.as_secs(), span.to.as_secs(), self.text(&format!("policy: {}", span.what)))
         });
         happenings.extend(spans);
+        let shown = last_of_periods(hpa, run.period);
+        let columns = columns(hpa, figure, &shown);
         self.push(ChartData {
             decisions,
             events,
             happenings,
-            ..ChartData::new(run, hpa, figure, columns(hpa, figure))
+            ..ChartData::new(run, figure, shown.len(), columns)
         })
     }
 
     /// Adds the overlay chart of the variants and returns its index.
     fn add_overlay(&mut self, group: &[(&Run, &HpaRun)], figure: &Figure, variants: Vec<usize>) -> usize {
         let longest = group.iter().max_by_key(|(_, hpa)| hpa.samples.len());
-        let Some((run, hpa)) = longest else { return 0 };
+        let Some((longest, hpa)) = longest else { return 0 };
+        let samples = last_of_periods(hpa, longest.period).len();
         let columns = group.iter().enumerate().map(|(index, (run, hpa))| {
-            let values = hpa.samples.iter().map(|sample| Some(f64::from(sample.wanted)));
+            let shown = last_of_periods(hpa, longest.period);
+            let samples = shown.iter().filter_map(|index| hpa.samples.get(*index));
+            let values = samples.map(|sample| Some(f64::from(sample.wanted)));
             column(&run.variant, "", Ink::variant(index), 0, values.collect())
         });
-        self.push(ChartData { variants, ..ChartData::new(run, hpa, figure, columns.collect()) })
+        self.push(ChartData { variants, ..ChartData::new(longest, figure, samples, columns.collect()) })
     }
 
     fn push(&mut self, chart: ChartData) -> usize {
@@ -336,9 +342,26 @@ fn role_index(role: Role) -> usize {
     }
 }
 
-fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
+/// Returns the index of the last sample of each period, from the first period to that of the last sample. A period
+/// without a sample has the previous sample. Syncs take time, so a simulation has slightly fewer syncs than periods.
+fn last_of_periods(hpa: &HpaRun, period: Duration) -> Vec<usize> {
+    let length = period.as_nanos().max(1);
+    let mut indexes = Vec::new();
+    for (index, sample) in hpa.samples.iter().enumerate() {
+        let number = usize::try_from(sample.at.as_nanos() / length).unwrap_or_default();
+        // Periods since the last sample.
+        indexes.resize(number.max(indexes.len()), index.saturating_sub(1));
+        indexes.truncate(number);
+        indexes.push(index);
+    }
+    indexes
+}
+
+/// Returns the columns of an HPA, with the values of the samples `shown`.
+fn columns(hpa: &HpaRun, figure: &Figure, shown: &[usize]) -> Vec<Column> {
+    let samples = || shown.iter().filter_map(|index| hpa.samples.get(*index));
     let count = |label: &str, ink: Ink, value: fn(&Sample) -> Option<i32>| {
-        let values = hpa.samples.iter().map(|sample| value(sample).map(f64::from));
+        let values = samples().map(|sample| value(sample).map(f64::from));
         column(label, "", ink, 0, values.collect())
     };
     let mut columns = vec![count("desired", Ink::Desired, |sample| Some(sample.wanted))];
@@ -355,17 +378,17 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
         let panel = panel_index(&metric.subject.to_string()).unwrap_or(usize::MAX);
         let most = metric.values.iter().copied().flatten().fold(metric.target, f64::max);
         let scale = scale_of(metric.unit, most);
-        let values = metric.values.iter().map(|value| value.map(|value| value / scale.by));
+        let values = shown.iter().map(|index| metric.values.get(*index).copied().flatten());
+        let values = values.map(|value| value.map(|value| value / scale.by));
         columns.push(column(&metric.subject.to_string(), &scale.unit, Ink::Value, panel, values.collect()));
     }
     if let Some(panel) = panel_index("Load") {
-        let values =
-            |value: fn(&Sample) -> f64| hpa.samples.iter().map(|sample| Some(value(sample))).collect();
+        let values = |value: fn(&Sample) -> f64| samples().map(|sample| Some(value(sample))).collect();
         columns.push(column("load", &hpa.unit, Ink::Demand, panel, values(|sample| sample.demand)));
         columns.push(column("capacity", &hpa.unit, Ink::Capacity, panel, values(|sample| sample.capacity)));
     }
     if let Some(panel) = panel_index("Queue") {
-        let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
+        let values = samples().map(|sample| Some(sample.queued)).collect();
         columns.push(column("waiting", "", Ink::Queue, panel, values));
     }
     columns
@@ -389,4 +412,24 @@ fn column(label: &str, unit: &str, ink: Ink, panel: usize, values: Vec<Option<f6
         return Column { label, unit, ink, panel, count, after: Some(after), values: changes };
     }
     Column { label, unit, ink, panel, count, after: None, values }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::sample;
+
+    #[test]
+    fn each_period_has_its_last_sample_or_the_one_before() {
+        let mut comparison = sample::day();
+        let hpa = &mut comparison.runs[0].hpas[0];
+        hpa.samples.truncate(5);
+        // The fourth period has no sync, and the last has two.
+        for (sample, millis) in hpa.samples.iter_mut().zip([40, 22_000, 44_999, 60_001, 74_000]) {
+            sample.at = Duration::from_millis(millis);
+        }
+        assert_eq!(last_of_periods(hpa, Duration::from_secs(15)), [0, 1, 2, 2, 4]);
+        hpa.samples.clear();
+        assert_eq!(last_of_periods(hpa, Duration::from_secs(15)), [0; 0]);
+    }
 }

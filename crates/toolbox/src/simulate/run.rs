@@ -28,7 +28,7 @@ pub struct Run {
     /// The length of the run.
     #[serde(rename = "durationSeconds", serialize_with = "seconds")]
     pub duration: Duration,
-    /// The sampling interval. In a simulation, the interval is `--horizontal-pod-autoscaler-sync-period`.
+    /// `--horizontal-pod-autoscaler-sync-period`. For the past of an HPA, the sampling interval.
     #[serde(rename = "periodSeconds", serialize_with = "seconds")]
     pub period: Duration,
     /// The events that the scenario causes: outages, rollouts and failures. For the past of an HPA, these are changes
@@ -62,7 +62,7 @@ pub struct HpaRun {
     /// maximum number, only decisions that require a scale write are kept. A decision applies until the next decision
     /// of the list.
     pub decisions: Vec<DecisionPoint>,
-    /// One sample per period, the first at 0.
+    /// One sample per sync, at the time of its decision. For the past of an HPA, one sample per period.
     pub samples: Vec<Sample>,
 }
 
@@ -76,14 +76,14 @@ impl HpaRun {
     }
 }
 
-/// The state of the workload at one instant.
+/// The state of the workload after one sync.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
     /// The time since the start.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub at: Duration,
-    /// `spec.replicas` at the time of the sample.
+    /// `spec.replicas` after the sync.
     pub wanted: i32,
     /// The number of pods that exist and are not terminating.
     pub running: i32,
@@ -275,8 +275,8 @@ pub(super) enum Unserved {
     Waits,
 }
 
-/// Computes the scores of one HPA's run. A sample applies until the next sample, or until `duration`. `rescales` are
-/// the writes of the replica count, as time, previous count and new count.
+/// Computes the scores of one HPA's run. A sample applies until the next sample, or until `duration`. The first sample
+/// also applies before its time. `rescales` are the writes of the replica count, as time, previous count and new count.
 pub(super) fn scores(
     samples: &[Sample],
     metrics: &[MetricSeries],
@@ -284,9 +284,10 @@ pub(super) fn scores(
     duration: Duration,
     unserved: Unserved,
 ) -> Scores {
-    let ends = samples.iter().skip(1).map(|sample| sample.at).chain([duration]);
-    let spans: Vec<_> =
-        samples.iter().zip(ends).map(|(sample, end)| (sample, end.saturating_sub(sample.at))).collect();
+    let later = || samples.iter().skip(1).map(|sample| sample.at);
+    let times = [Duration::ZERO].into_iter().chain(later()).zip(later().chain([duration]));
+    let lengths = times.map(|(start, end)| end.saturating_sub(start));
+    let spans: Vec<_> = samples.iter().zip(lengths).collect();
     let integral = |amount: &dyn Fn(&Sample) -> f64| -> f64 {
         spans.iter().map(|(sample, length)| amount(sample) * length.as_secs_f64()).sum()
     };

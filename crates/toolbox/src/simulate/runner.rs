@@ -3,9 +3,11 @@
 //!
 //! A prelude runs before the start. In the prelude, pods run and metrics are sampled. The first sync therefore reads
 //! the same state as in a cluster that has run for a long time. The HPAs are created at the start. Each HPA is synced
-//! immediately and then once per period. Samples are taken 1 ms after the syncs.
+//! immediately, and then one period after the end of each sync. Each request takes a drawn time, so that syncs take
+//! time, as in a cluster. Each sync takes a sample.
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::observe::Recorder;
-use super::run::{HpaRun, Run, Sample, Unserved, scores};
+use super::observe::{Meter, MeteredTarget, Recorder};
+use super::run::{HpaRun, Run, Unserved, scores};
 use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
 use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientError, ClientOptions, Clients};
@@ -28,10 +30,12 @@ use fake_cluster::load::{
     Load, LoadId, LoadMetrics, Outage, OverflowPolicy, Pipeline, Relay, Scraping, WorkState,
 };
 use fake_cluster::workload::{Failure, Span, WorkloadModel, Workloads};
-use fake_cluster::{Cluster, Status};
+use fake_cluster::{Cluster, Latency, Status};
 
-/// The delay between a sync and its sample. The sample includes the immediate effects of the sync.
-const SAMPLE_DELAY: Duration = Duration::from_millis(1);
+/// The time of one direction of a request to the API server, and of a watch event.
+const API_LATENCY: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(5);
+/// The time of one direction of a request to a metrics API, which passes through the API server.
+const METRICS_LATENCY: Range<Duration> = Duration::from_millis(3)..Duration::from_millis(15);
 
 /// The reason why a scenario could not run.
 #[derive(Debug, thiserror::Error)]
@@ -106,25 +110,25 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
     let stop = CancellationToken::new();
     let _stopping = stop.clone().drop_guard();
     let environment = Environment::start(scenario, &stop)?;
-    let observer = Arc::new(Recorder::new(
-        scenario.start,
-        &scenario.flags.options.settings,
-        scenario.hpas.iter().map(|hpa| (hpa.key(), &*hpa.spec)),
-    ));
+    let meter = environment.meter(scenario);
+    let hpas = scenario.hpas.iter().map(|hpa| (hpa.key(), &*hpa.spec));
+    let settings = &scenario.flags.options.settings;
+    let observer = Arc::new(Recorder::new(scenario.start, settings, meter, hpas));
     // The policies exist before the HPAs, so that the first sync already applies them.
     for policy in &scenario.policies {
         environment.cluster.create(policy.clone())?;
     }
     environment.start_controller(scenario, &observer, &stop).await?;
     sleep_until(environment.origin).await;
+    let start = environment.work();
     for hpa in &scenario.hpas {
         environment.cluster.create(hpa.manifest.clone())?;
     }
-    let samples = environment.samples(scenario, &observer, progress).await;
+    environment.play(scenario, progress).await;
     if progress.is_stopped() {
         return Err(RunError::Stopped);
     }
-    Ok(result(scenario, &observer, samples))
+    Ok(result(scenario, &observer, &[start, environment.work()]))
 }
 
 /// The cluster, and the models that act in it.
@@ -148,6 +152,8 @@ impl Environment {
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(epoch));
         let cluster = Cluster::new(Arc::clone(&clock));
         cluster.requests().keep(0);
+        let (api, metrics) = (API_LATENCY, METRICS_LATENCY);
+        cluster.set_latency(Latency { api, metrics, seed: scenario.seed });
         let workloads =
             Arc::new(Workloads::new(cluster.clone(), Arc::clone(&clock)).with_seed(scenario.seed));
         for workload in &scenario.workloads {
@@ -177,6 +183,20 @@ impl Environment {
             });
         }
         Ok(Self { cluster, clock, workloads, load, loads, origin })
+    }
+
+    /// Returns the meter of the targets of all HPAs.
+    fn meter(&self, scenario: &Scenario) -> Meter {
+        let target = |(hpa, index): (&HpaPlan, &usize)| {
+            let workload = scenario.workloads.get(*index)?;
+            let (namespace, name) = (workload.namespace.clone(), workload.name.clone());
+            Some((hpa.key(), MeteredTarget { namespace, name, load: self.loads.get(*index).copied() }))
+        };
+        Meter {
+            workloads: Arc::clone(&self.workloads),
+            load: Arc::clone(&self.load),
+            targets: scenario.hpas.iter().zip(&scenario.targets).filter_map(target).collect(),
+        }
     }
 
     /// Starts the controller before any HPA exists.
@@ -212,85 +232,38 @@ impl Environment {
         Ok(())
     }
 
-    /// Takes a sample of each HPA in each period, from the start to the end.
-    async fn samples(
-        &self,
-        scenario: &Scenario,
-        observer: &Recorder,
-        progress: &dyn Progress,
-    ) -> Vec<Samples> {
-        let empty = |hpa: &HpaPlan| Samples {
-            values: vec![Vec::new(); hpa.spec.metrics.len()],
-            ..Samples::default()
-        };
-        let mut all: Vec<_> = scenario.hpas.iter().map(empty).collect();
+    /// Lets the run pass until its end, or until `progress` stops it.
+    async fn play(&self, scenario: &Scenario, progress: &dyn Progress) {
         let mut at = Duration::ZERO;
-        while at <= scenario.duration && !progress.is_stopped() {
-            sleep_until(self.origin + at + SAMPLE_DELAY).await;
-            for ((hpa, target), samples) in scenario.hpas.iter().zip(&scenario.targets).zip(&mut all) {
-                let latest = observer.latest(&hpa.key());
-                let Some(workload) = scenario.workloads.get(*target) else { continue };
-                let counts = self.workloads.counts(&workload.namespace, &workload.name).unwrap_or_default();
-                let [wanted, running, ready] = [counts.wanted, counts.active, counts.ready]
-                    .map(|pods| i32::try_from(pods).unwrap_or(i32::MAX));
-                let work = self.work(*target).unwrap_or_default();
-                let WorkState { demand, capacity, waiting: queued, .. } = work;
-                let sample = Sample { at, wanted, running, ready, demand, capacity, queued, ..latest.sample };
-                samples.list.push(sample);
-                for (values, value) in samples.values.iter_mut().zip(&latest.values) {
-                    values.push(*value);
-                }
-                samples.before.get_or_insert(work);
-                samples.after = work;
-            }
+        while at < scenario.duration && !progress.is_stopped() {
             progress.advance(at, scenario.duration);
-            at += scenario.flags.options.sync_period;
+            at = (at + scenario.flags.options.sync_period).min(scenario.duration);
+            sleep_until(self.origin + at).await;
         }
-        all
     }
 
-    /// Returns the current state of a workload's first kind of work.
-    fn work(&self, workload: usize) -> Option<WorkState> {
-        self.load.state(*self.loads.get(workload)?)?.work.first().copied()
-    }
-}
-
-/// The samples of one HPA, with the values of its metrics at each sample.
-#[derive(Debug, Default)]
-struct Samples {
-    list: Vec<Sample>,
-    /// One list per metric of the spec.
-    values: Vec<Vec<Option<f64>>>,
-    /// The state of the work at the first sample.
-    before: Option<WorkState>,
-    /// The state of the work at the last sample.
-    after: WorkState,
-}
-
-impl Samples {
-    /// Returns the unserved work between the first and the last sample. `queues` means that excess work waits in a
-    /// queue.
-    fn excess(&self, queues: bool) -> Unserved {
-        if queues {
-            return Unserved::Waits;
-        }
-        let before = self.before.unwrap_or_default();
-        Unserved::Lost {
-            units: self.after.unserved - before.unserved,
-            arrived: self.after.arrived - before.arrived,
-        }
+    /// Returns the current state of each workload's first kind of work, in the order of the scenario.
+    fn work(&self) -> Vec<WorkState> {
+        let state = |load: &LoadId| self.load.state(*load)?.work.first().copied();
+        self.loads.iter().map(|load| state(load).unwrap_or_default()).collect()
     }
 }
 
-fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOutput {
+/// Returns the unserved work of a workload from the start to the end of the run.
+fn unserved(scenario: &Scenario, workload: usize, work: &[Vec<WorkState>; 2]) -> Unserved {
+    if scenario.loads.get(workload).is_some_and(LoadPlan::queues) {
+        return Unserved::Waits;
+    }
+    let [start, end] = work.each_ref().map(|work| work.get(workload).copied().unwrap_or_default());
+    Unserved::Lost { units: end.unserved - start.unserved, arrived: end.arrived - start.arrived }
+}
+
+/// Returns the result of a run. `work` is the state of the work at the start and at the end.
+fn result(scenario: &Scenario, observer: &Recorder, work: &[Vec<WorkState>; 2]) -> RunOutput {
     let mut left_out = 0;
-    let hpa_run = |((hpa, target), mut samples): ((&HpaPlan, &usize), Samples)| {
-        let mut track = observer.take(&hpa.key())?;
+    let hpa_run = |(hpa, target): (&HpaPlan, &usize)| {
+        let track = observer.take(&hpa.key())?;
         left_out += track.left_out;
-        for (series, values) in track.metrics.iter_mut().zip(samples.values.drain(..)) {
-            series.values = values;
-        }
-        let queues = scenario.loads.get(*target).is_some_and(LoadPlan::queues);
         let reference = &hpa.spec.target;
         Some(HpaRun {
             namespace: hpa.namespace.clone(),
@@ -298,20 +271,20 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOut
             target: format!("{}/{}", reference.kind, reference.name),
             unit: scenario.loads.get(*target).map(|plan| plan.unit.clone()).unwrap_or_default(),
             scores: scores(
-                &samples.list,
+                &track.samples,
                 &track.metrics,
                 &track.rescales,
                 scenario.duration,
-                samples.excess(queues),
+                unserved(scenario, *target, work),
             ),
-            samples: samples.list,
+            samples: track.samples,
             metrics: track.metrics,
             policies: track.policies.finish(scenario.duration),
             decisions: track.decisions,
             events: track.events,
         })
     };
-    let hpas = scenario.hpas.iter().zip(&scenario.targets).zip(all).filter_map(hpa_run).collect();
+    let hpas = scenario.hpas.iter().zip(&scenario.targets).filter_map(hpa_run).collect();
     let run = Run {
         title: scenario.title.clone(),
         variant: scenario.variant.clone(),

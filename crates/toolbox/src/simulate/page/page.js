@@ -47,8 +47,11 @@
     return low - 1;
   };
 
-  /** The decision in force in the sync that starts at `second`. */
+  /** The decision in force at the end of the period that starts at `second`. */
   const decisionAt = (course, second) => course.decisions[lastBefore(course.decisions, second + course.period - 0.001)];
+
+  /** The time to show for the period that starts at `second`: that of a decision in the period, or its start. */
+  const moment = (course, second) => Math.max(second, (!course.variants && decisionAt(course, second)?.[0]) || 0);
 
   const make = (tag, text, className) => {
     const element = document.createElement(tag);
@@ -67,8 +70,9 @@
   const explain = (course, sample) => {
     const second = sample * course.period;
     const parts = [];
-    const title = make("h4", clock(course, second));
-    title.append(make("span", `after ${span(second)}`));
+    const shown = moment(course, second);
+    const title = make("h4", clock(course, shown));
+    title.append(make("span", `after ${span(shown)}`));
     parts.push(title);
     const values = make("ul", undefined, "values");
     for (const column of course.columns) {
@@ -161,7 +165,7 @@
     position(element, course, sample, y);
     if (aloud) {
       const counts = course.columns.slice(0, 2).map((column) => `${expand(column)[sample]} ${column.label}`);
-      say.textContent = `${clock(course, sample * course.period)}: ${counts.join(", ")}. ${tip.querySelector(".sentence")?.textContent ?? ""}`;
+      say.textContent = `${clock(course, moment(course, sample * course.period))}: ${counts.join(", ")}. ${tip.querySelector(".sentence")?.textContent ?? ""}`;
     }
   };
   const hide = () => {
