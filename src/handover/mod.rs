@@ -283,7 +283,7 @@ impl Review {
                 && !request.is_dry_run()
             {
                 self.telemetry.handover_refused(resource.as_str());
-                self.charges.write_refused(namespace, hpa, Instant::now());
+                self.charges.write_refused(namespace, hpa);
             }
             Ok(verdict.response(&request.uid))
         })

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use controller::election::LeaseLife;
-use controller::handover::charges::{GuardProof, Refusal};
+use controller::handover::charges::GuardProof;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -154,7 +154,6 @@ impl World {
         self.renew(now);
         self.elect(now);
         self.check(now);
-        self.report();
         let until = self.renewed.map(|renewed| renewed + LEASE);
         let is_led = until.is_some_and(|until| now < until + RETRY);
         self.link.is_led.store(is_led, Ordering::Relaxed);
@@ -230,19 +229,6 @@ impl World {
                     running.next_check = now + CHECK_AGAIN;
                 }
             }
-        }
-    }
-
-    /// Reports the refusals of the standbys to the leader.
-    fn report(&self) {
-        let leader = self.replicas.iter().find(|running| self.leader == Some(running.number));
-        let Some(leader) = leader else { return };
-        let now = Instant::now();
-        for standby in self.replicas.iter().filter(|running| running.number != leader.number) {
-            let Some(report) = standby.replica.charges().unreported(now) else { continue };
-            let refusals = Refusal::parse_all(&report.text).unwrap();
-            leader.replica.charges().refused_by_standby(&refusals, now);
-            standby.replica.charges().reported(&report);
         }
     }
 

@@ -306,7 +306,7 @@ impl Guarded {
             _ => return None,
         };
         (charges.is_in_scope(SHOP, &hpa) && !self.unguarded.lock().contains(&hpa)).then(|| {
-            charges.write_refused(SHOP, &hpa, Instant::now());
+            charges.write_refused(SHOP, &hpa);
             hpa
         })
     }

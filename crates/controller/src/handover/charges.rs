@@ -5,7 +5,6 @@
 //! change, and never across an `await`.
 
 mod membership;
-mod refusals;
 mod registry;
 
 use std::collections::BTreeSet;
@@ -21,8 +20,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::membership::Placement;
-use self::refusals::Unreported;
-pub use self::refusals::{Refusal, RefusalError, Report};
 use self::registry::{Entry, Inner};
 use super::machine::{Guard, Input, Output, State};
 use super::scope::{By, ControllerName};
@@ -73,8 +70,7 @@ pub struct ChargeRow {
     pub since: Timestamp,
     /// The last status write by another controller since this process started.
     pub last_foreign_write: Option<StatusWriter>,
-    /// The time of the last refused write of the built-in controller. The leader includes the refusals that standbys
-    /// report. A standby includes only its own refusals.
+    /// The time of the last write of the built-in controller that this replica refused.
     pub last_refused_write: Option<Timestamp>,
 }
 
@@ -221,7 +217,6 @@ impl Charges {
         let (now, at) = (Instant::now(), self.clock.now());
         self.change(|inner| {
             inner.leads = true;
-            inner.unreported = Unreported::default();
             for key in inner.keys() {
                 inner.step(&key, Input::Lead { hand_over }, now, at);
             }
@@ -244,6 +239,19 @@ impl Charges {
             inner.step(key, Input::ForeignWrite, now, at);
             was_in_charge
         })
+    }
+
+    /// Records that this replica refused a write of the built-in controller about an HPA. The refusal proves the guard
+    /// for this HPA. Does nothing for an HPA out of scope.
+    pub fn write_refused(&self, namespace: &str, hpa: &str) {
+        let (now, at) = (Instant::now(), self.clock.now());
+        let key = Key::new(namespace, hpa);
+        self.change(|inner| {
+            let Some(entry) = inner.hpas.get_mut(&key) else { return };
+            entry.last_refused_write = entry.last_refused_write.max(Some(at));
+            inner.last_proof = inner.last_proof.max(Some(at));
+            inner.step(&key, Input::Refused, now, at);
+        });
     }
 
     /// Steps all machines that are due.

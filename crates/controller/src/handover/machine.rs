@@ -22,7 +22,6 @@
 //! | `Contested` | `Tick` | refusal since the last foreign write, silence lasts `SETTLE` | `InCharge` | `InCharge` |
 //! | not `InCharge` | `Tick` | a change stayed unanswered | unchanged | `Check` |
 //! | not `InCharge` | `Checked` | success, a change stayed unanswered | `InCharge` | `InCharge` |
-//! | any | `Refused` | before the last foreign write | unchanged | – |
 //! | any | `Concluded`, `Guard`, `Refused`, `Wrote` | otherwise | unchanged | recorded |
 //!
 //! A standby never leaves `Claiming`, because it receives no `Lead`.
@@ -106,10 +105,7 @@ pub enum Input {
     /// A check of the guard's objects has ended.
     Guard(Guard),
     /// A write of the built-in controller about this HPA was refused.
-    Refused {
-        /// The time of the refusal. A standby reports its refusals about a second late.
-        at: Instant,
-    },
+    Refused,
     /// Another controller wrote the status of this HPA.
     ForeignWrite,
     /// The HPA contains the time of a manager's last status write.
@@ -168,7 +164,6 @@ pub struct Charge {
     silent_since: Option<Instant>,
     /// The time of the first refused write since the last foreign write and the last change of state.
     refused: Option<Instant>,
-    last_foreign: Option<Instant>,
     has_relapsed: bool,
     /// The check in progress.
     checking: Option<Check>,
@@ -210,7 +205,6 @@ impl Charge {
             guard,
             silent_since: None,
             refused: None,
-            last_foreign: None,
             has_relapsed: false,
             checking: None,
             next_check: None,
@@ -226,11 +220,8 @@ impl Charge {
         match input {
             Input::Lead { hand_over } => return self.lead(hand_over, now),
             Input::Guard(guard) => return self.guard(guard, now),
-            // A refusal that preceded a foreign write proves nothing.
-            Input::Refused { at } => {
-                if self.last_foreign.is_none_or(|foreign| at >= foreign) {
-                    self.refused.get_or_insert(at);
-                }
+            Input::Refused => {
+                self.refused.get_or_insert(now);
             }
             Input::ForeignWrite => return self.foreign_write(now),
             Input::Wrote { is_own, at } => {
@@ -289,7 +280,7 @@ impl Charge {
     }
 
     fn foreign_write(&mut self, now: Instant) -> Option<Output> {
-        (self.refused, self.last_foreign) = (None, Some(now));
+        self.refused = None;
         if let Phase::InCharge(since, proof) = self.phase {
             self.has_relapsed =
                 proof != Proof::HandOver && now.duration_since(since) <= self.period * RELAPSE;

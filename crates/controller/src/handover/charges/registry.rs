@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::membership::Outside;
-use super::refusals::Unreported;
 use super::{ChargeRow, GuardProof};
 use crate::handover::machine::{Charge, Input, Output, State};
 use crate::handover::scope::By;
@@ -35,8 +34,6 @@ pub(super) struct Inner {
     /// The number of the last term.
     pub(super) terms: u64,
     pub(super) last_proof: Option<Timestamp>,
-    /// The refusals of this replica while it is a standby.
-    pub(super) unreported: Unreported,
 }
 
 /// An HPA in scope.
@@ -162,7 +159,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::handover::charges::{Charges, Counts, Placement, Refusal, TargetKind};
+    use crate::handover::charges::{Charges, Counts, Placement, TargetKind};
     use crate::handover::scope::ControllerName;
 
     fn registry() -> Arc<Charges> {
@@ -248,9 +245,9 @@ mod tests {
         assert_eq!(charges.term(&key), None);
         let row = charges.row(&key).unwrap();
         assert_eq!((row.state, row.last_foreign_write), (State::Contested, Some(writer)));
-        charges.write_refused("shop", "a", Instant::now());
+        charges.write_refused("shop", "a");
         assert!(charges.row(&key).unwrap().last_refused_write.is_some());
-        charges.write_refused("shop", "unknown", Instant::now());
+        charges.write_refused("shop", "unknown");
     }
 
     #[test]
@@ -302,42 +299,5 @@ mod tests {
         charges.label_namespace("shop", Some("another"));
         charges.adopt_again("shop".into());
         assert_eq!(charges.adopting(), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn standby_reports_only_its_own_refusals() {
-        let (charges, key) = (registry(), Key::new("shop", "a"));
-        let refusal = |age| [Refusal { key: key.clone(), age: Duration::from_secs(age) }];
-        charges.sort(&hpa("a", "1", "web"), false);
-        let now = Instant::now();
-        charges.refused_by_standby(&refusal(61), now);
-        assert_eq!(charges.row(&key).unwrap().last_refused_write, None);
-        charges.refused_by_standby(&refusal(0), now);
-        assert!(charges.row(&key).unwrap().last_refused_write.is_some());
-        assert_eq!(charges.unreported(now), None);
-        charges.write_refused("shop", "a", now);
-        assert!(charges.unreported(now).is_some());
-        charges.lead(false);
-        charges.write_refused("shop", "a", now);
-        assert_eq!(charges.unreported(now), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn refusal_reported_after_a_foreign_write_has_its_own_time() {
-        let (charges, key) = (registry(), Key::new("shop", "a"));
-        let second = Duration::from_secs(1);
-        charges.sort(&hpa("a", "1", "web"), false);
-        charges.lead(false);
-        charges.write_refused("shop", "a", Instant::now());
-        tokio::time::advance(second).await;
-        charges.tick();
-        assert_eq!(charges.state(&key), Some(State::InCharge));
-        let writer = StatusWriter { manager: "kube-controller-manager".into(), at: Timestamp::UNIX_EPOCH };
-        assert!(charges.foreign_write(&key, &writer));
-        tokio::time::advance(second / 4).await;
-        charges.refused_by_standby(&[Refusal { key: key.clone(), age: second / 2 }], Instant::now());
-        tokio::time::advance(second * 31).await;
-        charges.tick();
-        assert_eq!(charges.state(&key), Some(State::Contested));
     }
 }

@@ -12,8 +12,6 @@ enum Do {
     Found(Guard),
     /// The guard refuses a write.
     Refused,
-    /// A standby reports that the guard refused a write at the given second.
-    RefusedAt(u64),
     /// Another controller writes the status.
     Foreign,
     /// A status shows a write at the given server time, by this instance (`true`) or by another controller.
@@ -24,7 +22,7 @@ enum Do {
     ChecksFail(bool),
 }
 
-use Do::{ChecksFail, Foreign, Found, Lead, Refused, RefusedAt, Sync, Wrote};
+use Do::{ChecksFail, Foreign, Found, Lead, Refused, Sync, Wrote};
 use State::{Contested, InCharge};
 
 /// Runs a scenario in steps of 250 ms, with a period of 15 s. `end` and the times of `story` are in seconds. Returns
@@ -41,8 +39,7 @@ fn run(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
             let input = match *step {
                 Lead(hand_over) => Input::Lead { hand_over },
                 Found(guard) => Input::Guard(guard),
-                Refused => Input::Refused { at: now },
-                RefusedAt(second) => Input::Refused { at: origin + Duration::from_secs(second) },
+                Refused => Input::Refused,
                 Foreign => Input::ForeignWrite,
                 Wrote(is_own, at) => Input::Wrote { is_own, at: Timestamp::from_second(at).unwrap() },
                 Sync(found, stored) => Input::Concluded(observation(found, stored)),
@@ -103,15 +100,6 @@ fn refused_write_proves_the_guard() {
     assert_eq!(run(&[(0, Found(Guard::Broken)), (0, Lead(false)), (0, Refused)], 60), [(1000, InCharge)]);
     // The write was refused before the foreign write.
     assert_eq!(run(&[(0, Lead(false)), (0, Refused), (0, Foreign)], 60), []);
-}
-
-#[test]
-fn reported_refusal_proves_the_guard_unless_a_foreign_write_followed_it() {
-    assert_eq!(run(&[(5, Lead(false)), (9, RefusedAt(8))], 60), [(9000, InCharge)]);
-    assert_eq!(run(&[(5, Lead(false)), (8, Foreign), (9, RefusedAt(7))], 60), []);
-    assert_eq!(run(&[(5, Lead(false)), (7, Foreign), (9, RefusedAt(8))], 60), [(9000, InCharge)]);
-    // The write was refused before this replica became the leader.
-    assert_eq!(run(&[(9, Lead(false)), (9, RefusedAt(8))], 60), [(10_000, InCharge)]);
 }
 
 #[test]
@@ -314,7 +302,7 @@ fn check_that_ends_after_the_contest_has_no_effect() {
     let mut charge = contested(origin);
     let quiet = origin + Duration::from_secs(130);
     assert_eq!(charge.step(Input::Tick, quiet), Some(Output::Check));
-    charge.step(Input::Refused { at: quiet }, quiet);
+    charge.step(Input::Refused, quiet);
     let output = charge.step(Input::Tick, quiet);
     assert_eq!(output, Some(Output::InCharge { proof: Proof::Refused, due: false }));
     assert_eq!(charge.step(Input::Checked { success: true }, quiet), None);

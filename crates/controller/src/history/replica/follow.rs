@@ -1,5 +1,4 @@
-//! Runs a standby: copies the histories of the leader about once a second. Also reports to the leader the writes of the
-//! built-in controller that this replica has refused.
+//! Runs a standby: copies the histories of the leader about once a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,10 +191,7 @@ impl Follower {
         let standby = utf8_percent_encode(&self.parts.identity, NON_ALPHANUMERIC);
         let since = self.copy.upto().map_or_else(String::new, |upto| format!("&since={upto}"));
         let was_final = self.copy.is_final();
-        let charges = self.parts.controller.hpas.charges();
-        let report = charges.and_then(|charges| charges.unreported(Instant::now()));
-        let refused = report.as_ref().map_or_else(String::new, |report| format!("&refused={}", report.text));
-        let path = format!("{HISTORY}?wait={}ms&standby={standby}{since}{refused}", WAIT.as_millis());
+        let path = format!("{HISTORY}?wait={}ms&standby={standby}{since}", WAIT.as_millis());
         let requested = self.parts.controller.clock.now();
         let answer = timeout(WAIT + WITHIN, self.parts.link.get(&peer, &path)).await;
         let answered = self.parts.controller.clock.now();
@@ -207,9 +203,6 @@ impl Follower {
             Part { last: true, .. } if !was_final => Pulled::Part,
             _ => Pulled::All,
         };
-        if let (Some(charges), Some(report)) = (self.parts.controller.hpas.charges(), &report) {
-            charges.reported(report);
-        }
         self.compared = Some(Anchor::at(answered));
         let ahead = ahead(part.now, requested, answered);
         self.copy.apply(part, leader.term, ahead);

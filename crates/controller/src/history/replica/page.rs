@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::{CONTENT_TYPE, Writer};
-use crate::handover::charges::{Refusal, RefusalError};
 use crate::page::{HeldPage, Reply};
 use crate::reconcile::{Controller, Revision, RevisionError};
 use crate::record::Answer;
@@ -63,8 +62,6 @@ struct Query {
     since: Option<Revision>,
     wait: Duration,
     standby: Option<String>,
-    /// Writes of the built-in controller that the standby refused.
-    refused: Vec<Refusal>,
 }
 
 /// The reason why the parameters of a request are invalid.
@@ -80,9 +77,7 @@ enum QueryError {
     NegativeWait,
     #[error("standby: must have at most 512 bytes")]
     LongName,
-    #[error("refused: {0}")]
-    Refused(#[from] RefusalError),
-    #[error("{0}: unknown parameter; use since, wait, standby or refused")]
+    #[error("{0}: unknown parameter; use since, wait or standby")]
     Unknown(String),
 }
 
@@ -138,9 +133,6 @@ impl Source {
             return standby_reply();
         }
         self.record_request(query);
-        if let Some(charges) = self.controller.hpas.charges().filter(|_| !query.refused.is_empty()) {
-            charges.refused_by_standby(&query.refused, Instant::now());
-        }
         // A clock jump changes every history.
         self.controller.clock_reading();
         let revision = self.controller.histories.revision();
@@ -211,7 +203,7 @@ impl Standby {
 }
 
 impl Query {
-    /// Parses `since=EPOCH.CHANGE&wait=900ms&standby=NAME&refused=40.shop/web`. Every parameter is optional.
+    /// Parses `since=EPOCH.CHANGE&wait=900ms&standby=NAME`. Every parameter is optional.
     fn parse(query: Option<&str>) -> Result<Self, QueryError> {
         let mut parsed = Self::default();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -227,7 +219,6 @@ impl Query {
                 }
                 "standby" if value.len() <= 512 => parsed.standby = Some(value.into_owned()),
                 "standby" => return Err(QueryError::LongName),
-                "refused" => parsed.refused = Refusal::parse_all(&value)?,
                 _ => return Err(QueryError::Unknown(name.to_owned())),
             }
         }
@@ -244,24 +235,17 @@ mod tests {
     use crate::history::codec;
     use crate::history::replica::{Part, PartError};
     use crate::reconcile::Changed;
-    use crate::store::Key;
 
     #[test]
     fn query_is_parsed_and_errors_name_the_parameter() {
         let since = Some(Revision { epoch: 0xab, change: 3 });
-        let text = "since=ab.3&wait=900ms&standby=pod-1%5F%26&refused=40.shop/web";
+        let text = "since=ab.3&wait=900ms&standby=pod-1%5F%26";
         let query = Query::parse(Some(text)).unwrap();
-        let refused = Refusal { key: Key::new("shop", "web"), age: Duration::from_millis(40) };
-        let expected = Query {
-            since,
-            wait: Duration::from_millis(900),
-            standby: Some("pod-1_&".to_owned()),
-            refused: vec![refused],
-        };
+        let expected = Query { since, wait: Duration::from_millis(900), standby: Some("pod-1_&".to_owned()) };
         assert_eq!(query, expected);
         assert_eq!(Query::parse(None), Ok(Query::default()));
         let long = format!("standby={}", "a".repeat(513));
-        for wrong in ["since=1", "wait=1", "wait=-1s", "until=1", "standby=%ff", "refused=web", &long] {
+        for wrong in ["since=1", "wait=1", "wait=-1s", "until=1", "standby=%ff", &long] {
             let name = wrong.split('=').next().unwrap();
             assert!(Query::parse(Some(wrong)).unwrap_err().to_string().starts_with(name), "{wrong}");
         }

@@ -16,7 +16,6 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::json;
-use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -25,8 +24,6 @@ use super::peers::{PeerTransport, ServedPages, TransportError};
 use super::{Handover, Part, Source, Writer};
 use crate::assembly;
 use crate::election::{Holder, LeaderState, Peer};
-use crate::handover::machine::State;
-use crate::handover::scope::Scope;
 use crate::history::codec;
 use crate::options::Options;
 use crate::reconcile::{Changed, Controller, KeptHistory, Revision, WatchedRescale};

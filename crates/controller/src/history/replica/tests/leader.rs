@@ -127,47 +127,6 @@ async fn handover_that_times_out_is_incomplete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_learns_what_its_standby_refused() {
-    let options = Options { scope: Scope::Labelled, ..Options::default() };
-    let labelled = || {
-        let metadata = json!({"labels": {"concertina.dev/controller": "concertina"}}).to_string();
-        HpaRecord { metadata: RawValue::from_string(metadata).unwrap(), ..known() }
-    };
-    let leader = rig_with([LeaderReply::Fails], &options).controller;
-    let mut standby = rig_with([LeaderReply::Fails], &options);
-    let [leads, stands_by] = [&leader, &standby.controller].map(|controller| {
-        let charges = Arc::clone(controller.hpas.charges().unwrap());
-        charges.sort(&labelled(), false);
-        charges
-    });
-    leads.lead(false);
-    let source = Source::new(Arc::clone(&leader));
-    source.leads();
-    standby.follower = Follower::new(Parts {
-        link: Arc::new(LeaderConnection { source, is_cut: AtomicBool::new(false) }),
-        identity: "b".to_owned(),
-        leader_state: standby.leader_state.subscribe(),
-        controller: Arc::clone(&standby.controller),
-        telemetry: standby.telemetry.clone(),
-        lease: "concertina".into(),
-    });
-    standby.follow(2.0).await;
-    let key = known().key;
-    leads.tick();
-    // The guard is unknown.
-    assert_eq!(
-        (leads.state(&key), leads.row(&key).unwrap().last_refused_write),
-        (Some(State::Claiming), None)
-    );
-    stands_by.write_refused("shop", "web", Instant::now());
-    standby.follow(2.0).await;
-    leads.tick();
-    assert_eq!(leads.state(&key), Some(State::InCharge));
-    assert!(leads.row(&key).unwrap().last_refused_write.is_some());
-    assert_eq!(stands_by.unreported(Instant::now()), None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn leader_waits_for_recent_standbys_only() {
     let controller = rig([LeaderReply::Fails]).controller;
     let source = Source::new(Arc::clone(&controller));
