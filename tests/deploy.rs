@@ -158,7 +158,10 @@ fn chart_refuses_invalid_values() {
         (&["flags.leader-elect-resource-name=a"], "the role allows the Lease concertina only"),
         (&["prometheus.rule.hpas=true"], "prometheus.rule.hpas needs prometheus.rule.enabled"),
         (&["prometheus.podMonitoring.enabled=true"], "prometheus.podMonitoring.tokenSecret"),
-        (&["shadow=true", "historyCheckpoint=true"], "historyCheckpoint cannot be combined with shadow"),
+        (
+            &["extraArgs={--history-checkpoint}"],
+            "the flag --history-checkpoint is set by the value historyCheckpoint",
+        ),
         (
             &["controlPlane=true", "watchNamespaces={shop}"],
             "controlPlane cannot be combined with watchNamespaces",

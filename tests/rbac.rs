@@ -32,7 +32,7 @@ fn manifest_is_stable_and_explains_each_rule() {
     assert_eq!(manifest, text(&[]));
     let lines: Vec<_> = manifest.lines().collect();
     let rules: Vec<_> = (0..lines.len()).filter(|index| lines[*index].starts_with("  - apiGroups")).collect();
-    assert_eq!(rules.len(), 18);
+    assert_eq!(rules.len(), 19);
     assert!(rules.iter().all(|index| lines[index - 1].starts_with("  # to ")), "{manifest}");
 }
 
@@ -40,8 +40,12 @@ fn manifest_is_stable_and_explains_each_rule() {
 fn each_role_is_bound_to_the_account_and_no_account_is_created() {
     let objects = objects(&["--service-account=scaling/concertina", "--name=hpa"]);
     let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]);
-    for pair in objects.chunks(2) {
+    let mut expected = vec!["ClusterRole", "ClusterRoleBinding"];
+    expected.extend(["ConfigMap"; 8]);
+    expected.extend(["Role", "RoleBinding"]);
+    assert_eq!(kinds, expected);
+    let roles: Vec<_> = objects.into_iter().filter(|object| object["kind"] != "ConfigMap").collect();
+    for pair in roles.chunks(2) {
         assert_eq!(pair[0]["metadata"], pair[1]["metadata"]);
         assert_eq!(pair[1]["roleRef"]["name"], "hpa");
         assert_eq!(pair[1]["roleRef"]["kind"], pair[0]["kind"]);
@@ -52,7 +56,7 @@ fn each_role_is_bound_to_the_account_and_no_account_is_created() {
 
 #[test]
 fn json_is_a_list_of_the_same_objects() {
-    for flags in [&[][..], &["--watch-namespaces=shop"], &["--history-checkpoint", "--name=hpa"]] {
+    for flags in [&[][..], &["--watch-namespaces=shop"], &["--history-checkpoint=false", "--name=hpa"]] {
         let list: Value = serde_json::from_str(&text(&[flags, &["-o", "json"]].concat())).unwrap();
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("List"), &json!("v1")));
         assert_eq!(list["items"], json!(objects(flags)), "{flags:?}");
@@ -80,7 +84,8 @@ fn dry_run_allows_reads_and_reviews_only() {
 #[test]
 fn watched_namespaces_yield_roles_and_name_missing_rights() {
     let flags = ["--watch-namespaces=shop,bank"];
-    let manifest = objects(&flags);
+    let mut manifest = objects(&flags);
+    manifest.retain(|object| object["kind"] != "ConfigMap");
     assert!(manifest.iter().all(|object| object["kind"] == "Role" || object["kind"] == "RoleBinding"));
     let namespaces: Vec<_> =
         manifest.iter().map(|object| object["metadata"]["namespace"].as_str().unwrap()).collect();
@@ -92,7 +97,7 @@ fn watched_namespaces_yield_roles_and_name_missing_rights() {
 
 #[test]
 fn rules_of_the_lease_namespace_are_merged_into_one_role() {
-    let manifest = objects(&["--watch-namespaces=kube-system"]);
+    let manifest = objects(&["--watch-namespaces=kube-system", "--history-checkpoint=false"]);
     assert_eq!(manifest.len(), 2);
 }
 
@@ -208,8 +213,8 @@ fn credentials_user_gets_rights_for_tokens_lease_and_account() {
 }
 
 #[test]
-fn checkpoint_adds_config_maps_and_a_role_for_them() {
-    let manifest = objects(&["--history-checkpoint", "--leader-elect-resource-namespace=scaling"]);
+fn checkpoint_has_empty_config_maps_and_a_rule_for_their_names() {
+    let manifest = objects(&["--leader-elect-resource-namespace=scaling"]);
     let maps: Vec<_> = manifest.iter().filter(|object| object["kind"] == "ConfigMap").collect();
     let names: Vec<_> = maps.iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
     let expected: Vec<_> = (0..8).map(|number| format!("concertina-history-{number}")).collect();
@@ -221,18 +226,19 @@ fn checkpoint_adds_config_maps_and_a_role_for_them() {
             "a second apply must keep the contents"
         );
     }
-    let is_checkpoint_object = |object: &&Value| object["metadata"]["name"] == "concertina-history";
-    let role = manifest.iter().filter(is_checkpoint_object).find(|object| object["kind"] == "Role").unwrap();
-    assert_eq!(role["metadata"]["namespace"], "scaling");
-    let expected = json!([{
+    let is_role = |object: &&Value| object["kind"] == "Role" && object["metadata"]["namespace"] == "scaling";
+    let role: Vec<_> = manifest.iter().filter(is_role).collect();
+    let of_maps = |objects: &[Value]| {
+        rules(objects).filter(|rule| rule["resources"] == json!(["configmaps"])).cloned().collect::<Vec<_>>()
+    };
+    let expected = json!({
         "apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "update"],
-    }]);
-    assert_eq!(role["rules"], expected);
-    let binding =
-        manifest.iter().filter(is_checkpoint_object).find(|object| object["kind"] == "RoleBinding").unwrap();
-    assert_eq!(binding["roleRef"]["name"], "concertina-history");
-    let others = |flags: &[&str]| objects(flags).iter().filter(is_checkpoint_object).count();
-    assert_eq!((others(&[]), others(&["--history-checkpoint", "--dry-run"])), (0, 0));
+    });
+    assert_eq!((role.len(), of_maps(&[role[0].clone()])), (1, vec![expected]));
+    for flags in [["--history-checkpoint=false"], ["--dry-run"]] {
+        let manifest = objects(&flags);
+        assert!(manifest.iter().all(|object| object["kind"] != "ConfigMap"), "{flags:?}");
+    }
 }
 
 #[test]

@@ -125,10 +125,9 @@ pub fn flags() -> Vec<Flag> {
             "Maximum number of recent decisions recorded per HPA and served at /decisions; 0 disables \
                  the record.",
         ),
-        flag("history-checkpoint", BOOL, "false", Ok, |d| &mut d.checkpoints).help(
+        flag("history-checkpoint", BOOL, "true", Ok, |d| &mut d.checkpoints).help(
             OPERATION,
-            "Store HPA histories in ConfigMaps next to the Lease, so that they survive a restart of \
-                 all replicas.",
+            "Store HPA histories in ConfigMaps next to the Lease, so that the next leader continues with them.",
         ),
         flag("history-token-file", TEXT, HISTORY_TOKEN, path, |d| &mut d.config.history_token_file).help(
             OPERATION,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
-use cluster::permission::{Permission, Role, Subject, scalar};
+use cluster::permission::{Permission, Subject, scalar};
 
 /// The subjects of the bindings, and the name of the roles and bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,14 +51,14 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
             "# The bindings of the user can be omitted: the built-in roles of Kubernetes grant it these permissions.\n",
         );
     }
-    let mut roles: BTreeMap<(Subject, Role, Option<&str>), Vec<&Permission>> = BTreeMap::new();
+    let mut roles: BTreeMap<(Subject, Option<&str>), Vec<&Permission>> = BTreeMap::new();
     for permission in needed {
-        let Permission { subject, role, namespace, .. } = permission;
-        roles.entry((*subject, *role, namespace.as_deref())).or_default().push(permission);
+        let Permission { subject, namespace, .. } = permission;
+        roles.entry((*subject, namespace.as_deref())).or_default().push(permission);
     }
     if namespaced {
         let left_out: BTreeSet<_> =
-            roles.keys().copied().filter(|(_, _, namespace)| namespace.is_none()).collect();
+            roles.keys().copied().filter(|(_, namespace)| namespace.is_none()).collect();
         for permission in left_out.iter().filter_map(|key| roles.remove(key)).flatten() {
             let _ = write!(
                 text,
@@ -70,14 +70,14 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
             );
         }
     }
-    for ((subject, purpose, namespace), rules) in roles {
-        if purpose == Role::History {
-            config_maps(&mut text, &rules);
-        }
-        let name = match (subject, purpose) {
-            (Subject::Credentials, _) => format!("{}-credentials", account.roles),
-            (_, Role::History) => format!("{}-history", account.roles),
-            (_, Role::Own) => account.roles.clone(),
+    for ((subject, namespace), rules) in roles {
+        // Only the rule for the checkpoint allows writes of ConfigMaps.
+        let checkpoint =
+            rules.iter().filter(|rule| rule.resource == "configmaps" && rule.verbs.contains(&"update"));
+        config_maps(&mut text, checkpoint);
+        let name = match subject {
+            Subject::Credentials => format!("{}-credentials", account.roles),
+            Subject::Controller => account.roles.clone(),
         };
         role(&mut text, &name, (subject, namespace), &rules, account);
     }
@@ -108,11 +108,12 @@ pub fn manifest_as_json(manifest: &str) -> Result<String, ManifestError> {
 
 /// Appends the ConfigMaps that the rules name. They have no data, so that a second `kubectl apply` keeps the data in
 /// the cluster.
-fn config_maps(text: &mut String, rules: &[&Permission]) {
-    text.push_str(
-        "# The controller may not create them: a rule for create cannot name an object, so it would allow any ConfigMap.\n",
-    );
+fn config_maps<'a>(text: &mut String, rules: impl Iterator<Item = &'a &'a Permission>) {
     for rule in rules {
+        text.push_str(
+            "# The controller may not create them: a rule for create cannot name an object, so it would allow any \
+             ConfigMap.\n",
+        );
         for name in &rule.names {
             let _ =
                 write!(text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n", scalar(name));

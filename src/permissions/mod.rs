@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use cluster::permission::{Permission, Role, Subject, row};
+use cluster::permission::{Permission, Subject, row};
 use controller::handover::objects::GuardObjects;
 use controller::handover::scope::Scope;
 use controller::history::rebuild::event_list_permission;
@@ -284,9 +284,8 @@ fn checkpoint_permission(config: &Config) -> Option<Permission> {
     place.map(|place| Permission {
         namespace: Some(place.namespace.clone()),
         names: place.names().collect(),
-        role: Role::History,
-        why: "to keep histories across a restart of all replicas",
-        without: "a restart of all replicas loses recommendations, and restores rescales only from status and events",
+        why: "to pass histories on to the next leader",
+        without: "a change of leader loses recommendations, and restores rescales only from status and events",
         ..row("", "configmaps", &["get", "update"])
     })
 }

@@ -50,9 +50,9 @@ pub(crate) fn create_maps(stage: &Fixture) {
     }
 }
 
-/// The default configuration without takeover checks.
+/// The default configuration without takeover checks and without a checkpoint.
 pub(crate) fn plain() -> Config {
-    Config { takeover: TakeOver::Off, ..Config::default() }
+    Config { takeover: TakeOver::Off, history_checkpoint: None, ..Config::default() }
 }
 
 pub(crate) fn checkpointed() -> Config {

@@ -101,13 +101,10 @@ fn components_combine_in_a_folder_of_the_users_own() {
     };
     for (components, values) in [
         (
-            &["control-plane", "history-checkpoint", "scaling-policies"][..],
-            &["controlPlane=true", "historyCheckpoint=true", "scalingPolicies.enabled=true"][..],
+            &["control-plane", "scaling-policies"][..],
+            &["controlPlane=true", "scalingPolicies.enabled=true"][..],
         ),
-        (
-            &["scope-labelled", "guard-webhook", "history-checkpoint"],
-            &["scope=labelled", "historyCheckpoint=true"],
-        ),
+        (&["scope-labelled", "guard-webhook"], &["scope=labelled"]),
     ] {
         let chart = with_sorted_rules(with_sorted_flags(helm("concertina", HOME, values)));
         let built = combination(components);

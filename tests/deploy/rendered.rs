@@ -38,12 +38,6 @@ pub(crate) const VARIANTS: &[Variant] = &[
         values: &["controlPlane=true"],
     },
     Variant {
-        folder: "overlays/history-checkpoint",
-        release: "concertina",
-        namespace: HOME,
-        values: &["historyCheckpoint=true"],
-    },
-    Variant {
         folder: "overlays/scaling-policies",
         release: "concertina",
         namespace: HOME,

@@ -30,7 +30,7 @@
 //! | `POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews` | `permissions` | none (granted to all authenticated users) |
 //! | `GET`, `POST`, `PUT` of one Lease, with `watch` | `election::leases` | get, update, watch the Lease, create `leases.coordination.k8s.io` |
 //! | `GET /api/v1/events`, of one namespace or of all | `history`, at the start of leadership | list `events` |
-//! | `GET`, `PUT`, `POST` of the ConfigMaps of the checkpoint | [`typed`], with `--history-checkpoint` | get, update the ConfigMaps |
+//! | `GET`, `PUT`, `POST` of the ConfigMaps of the checkpoint | [`typed`], unless `--history-checkpoint=false` | get, update the ConfigMaps |
 //! | `POST …/serviceaccounts/{name}/token`, and `GET`, `POST` of the account | [`connect`], with `--use-service-account-credentials` | create `serviceaccounts/token`, get and create `serviceaccounts` |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |

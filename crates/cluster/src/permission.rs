@@ -41,8 +41,6 @@ pub struct Permission {
     pub names: Vec<String>,
     /// The account that makes the requests.
     pub subject: Subject,
-    /// The role that contains the permission.
-    pub role: Role,
     /// The purpose as an infinitive, such as `to list and watch HPAs`.
     pub why: &'static str,
     /// The consequence of a missing permission, as a clause without a full stop.
@@ -61,15 +59,6 @@ pub enum Subject {
     Credentials,
 }
 
-/// The role that contains a permission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// The role that every controller needs in the namespace of the permission.
-    Own,
-    /// The role that `--history-checkpoint` adds.
-    History,
-}
-
 /// Returns a permission for all objects of a resource in all namespaces, with empty texts.
 pub fn row(group: &str, resource: &str, verbs: &'static [&'static str]) -> Permission {
     Permission {
@@ -80,7 +69,6 @@ pub fn row(group: &str, resource: &str, verbs: &'static [&'static str]) -> Permi
         namespace: None,
         names: Vec::new(),
         subject: Subject::Controller,
-        role: Role::Own,
         why: "",
         without: "",
         essential: false,

@@ -61,7 +61,7 @@ impl Default for Draft {
             lease_namespace: None,
             lease_name: None,
             timing: Timing::default(),
-            checkpoints: false,
+            checkpoints: true,
             guard: None,
             certificate: None,
             private_key: None,

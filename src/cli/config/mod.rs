@@ -45,8 +45,7 @@ pub struct Config {
     pub serving: Serving,
     /// The webhook of `--handover-guard=webhook`.
     pub handover_webhook: HandoverWebhook,
-    /// `--history-checkpoint`: the location of the histories for a restart of all replicas. `None` disables the
-    /// checkpoint.
+    /// `--history-checkpoint`: the location of the histories for the next leader. `None` disables the checkpoint.
     pub history_checkpoint: Option<CheckpointPlace>,
     /// `--history-token-file`: the token that a standby sends to the leader to copy histories.
     pub history_token_file: Option<PathBuf>,
@@ -90,7 +89,7 @@ impl Default for Config {
             scale_targets: ScaleTargets::All,
             serving: Serving::default(),
             handover_webhook: HandoverWebhook::default(),
-            history_checkpoint: None,
+            history_checkpoint: Some(CheckpointPlace::default()),
             history_token_file: Some(HISTORY_TOKEN.into()),
             metric_sources: None,
             logging: LogOptions::default(),

@@ -206,12 +206,12 @@ fn checkpoint_uses_the_namespace_and_name_of_the_lease() {
         let checkpoint = read(words).unwrap().history_checkpoint?;
         Some(format!("{}/{}", checkpoint.namespace, checkpoint.names().next()?))
     };
-    assert_eq!(names(&[]), None);
-    assert_eq!(names(&["--history-checkpoint"]).unwrap(), "kube-system/concertina-history-0");
+    assert_eq!(names(&["--history-checkpoint=false"]), None);
+    assert_eq!(names(&[]).unwrap(), "kube-system/concertina-history-0");
     let elsewhere = ["--leader-elect-resource-namespace=scaling", "--leader-elect-resource-name=hpa"];
-    let flags = [&elsewhere[..], &["--history-checkpoint", "--leader-elect=false"]].concat();
+    let flags = [&elsewhere[..], &["--leader-elect=false"]].concat();
     assert_eq!(names(&flags).unwrap(), "scaling/hpa-history-0");
-    let foreign = ["--leader-elect-resource-name=kube-controller-manager", "--history-checkpoint"];
+    let foreign = ["--leader-elect-resource-name=kube-controller-manager"];
     assert_eq!(names(&foreign).unwrap(), "kube-system/concertina-history-0");
 }
 
