@@ -22,6 +22,8 @@ mod checkpoint;
 mod decisions;
 #[path = "controller/exposed_metrics.rs"]
 mod exposed_metrics;
+#[path = "controller/failover.rs"]
+mod failover;
 #[path = "controller/fairness.rs"]
 mod fairness;
 #[path = "controller/handover.rs"]
@@ -42,8 +44,6 @@ mod policies;
 mod policy_fields;
 #[path = "controller/process.rs"]
 mod process;
-#[path = "controller/replication.rs"]
-mod replication;
 #[path = "controller/restart_bugs.rs"]
 mod restart_bugs;
 #[path = "controller/server.rs"]

@@ -7,8 +7,6 @@
 mod connections;
 #[path = "serving/harness.rs"]
 mod harness;
-#[path = "serving/replicas.rs"]
-mod replicas;
 #[path = "serving/webhook.rs"]
 mod webhook;
 

@@ -23,9 +23,6 @@ mod invariants;
 mod many_seeds;
 #[path = "simulation/metrics_backend.rs"]
 mod metrics_backend;
-#[path = "support/network.rs"]
-#[expect(dead_code, reason = "other test binaries use the rest")]
-mod network;
 #[path = "simulation/plan.rs"]
 mod plan;
 #[path = "simulation/plans/mod.rs"]

@@ -11,9 +11,6 @@
 
 #[path = "soak/churn.rs"]
 mod churn;
-#[path = "support/network.rs"]
-#[allow(dead_code, reason = "other test binaries use the rest")]
-mod network;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -38,7 +35,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::churn::{CYCLE, Churn, NAMESPACES, SLOTS};
-use crate::network::Network;
 
 /// Counts the allocated bytes that are not freed.
 #[global_allocator]
@@ -173,7 +169,6 @@ const ROUNDS_PER_LEADER: usize = 15;
 async fn day_of_failovers_leaves_no_state_behind() {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
     let mut churn = Churn::new(Arc::clone(&clock));
-    let network = Network::default();
     let start = |churn: &Churn, number: usize| {
         let config = Config {
             serving: Serving { port: 0, ..Serving::default() },
@@ -183,7 +178,6 @@ async fn day_of_failovers_leaves_no_state_behind() {
         };
         let telemetry = Metrics::new();
         let clients = Clients::over(churn.cluster.connector(), &client_options(&config, &telemetry)).unwrap();
-        let cable = CancellationToken::new();
         let surroundings = RunContext {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&clock),
@@ -191,14 +185,13 @@ async fn day_of_failovers_leaves_no_state_behind() {
             observers: Vec::new(),
             phase: Phase::Name,
             election: ElectionRuntime::Shared,
-            link: Some(network.join(&cable)),
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move {
             Box::pin(run_with(&config, &clients, surroundings, telemetry, stopped)).await
         });
-        (stop, running, cable.drop_guard())
+        (stop, running)
     };
     let mut replicas = vec![start(&churn, 0), start(&churn, 1)];
     let mut heaps = Vec::new();
@@ -209,7 +202,7 @@ async fn day_of_failovers_leaves_no_state_behind() {
         sleep_until(next).await;
         if round % ROUNDS_PER_LEADER == 0 {
             // The older replica has led since the previous failover.
-            let (stop, running, _cable) = replicas.remove(0);
+            let (stop, running) = replicas.remove(0);
             stop.cancel();
             running.await.unwrap().unwrap();
             replicas.push(start(&churn, round));
@@ -232,7 +225,7 @@ async fn day_of_failovers_leaves_no_state_behind() {
         last / 1e3
     );
     assert!(grown < ALLOWED_PERCENT, "{heaps:?}");
-    for (stop, running, _cable) in replicas {
+    for (stop, running) in replicas {
         stop.cancel();
         running.await.unwrap().unwrap();
     }
@@ -293,7 +286,6 @@ async fn memory_does_not_grow_over_ten_minutes_over_tcp() {
         server: "http://127.0.0.1/".to_owned(),
         clock: Arc::new(SystemClock),
         identity: "soak".to_owned(),
-        link: None,
         observers: Vec::new(),
         phase: Phase::Name,
         election: ElectionRuntime::Separate,

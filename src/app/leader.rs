@@ -15,9 +15,8 @@ use crate::serve::NotReady;
 use clock::{Jitter, SharedClock};
 use cluster::client::Clients;
 use cluster::gate::Gate;
-use controller::election::leases::{Advertised, Leases};
+use controller::election::leases::Leases;
 use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, LeaseLife, Parts, Timing};
-use controller::history::replica::peers::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
 /// The time after the Lease duration at which a leader without a renewal fails its health check.
@@ -37,7 +36,6 @@ pub enum ElectionRuntime {
 #[derive(Debug)]
 pub(super) struct LeaderElection {
     candidate: Candidate,
-    identity: String,
     leader_state: watch::Receiver<LeaderState>,
     renewal: Renewal,
     runtime: ElectionRuntime,
@@ -100,27 +98,17 @@ impl LeaderElection {
         identity: String,
         clock: SharedClock,
         seed: u64,
-        link: Option<Arc<dyn PeerTransport>>,
         runtime: ElectionRuntime,
     ) -> Option<Self> {
         let election = config.election.as_ref().filter(|_| !config.controller.dry_run)?;
         let timing = election.timing;
-        let leases = Leases::new(&clients.lease, &election.namespace, &election.name, timing.request())
-            .with_peer(link.map(|link| Arc::new(move || link.advertised()) as Advertised));
+        let leases = Leases::new(&clients.lease, &election.namespace, &election.name, timing.request());
         let gate = Arc::clone(&clients.gate);
         // The seed differs from that of the watches, because equal seeds would give equal random delays.
         let jitter = Jitter::seeded(seed.rotate_left(32));
         let heartbeat = (runtime == ElectionRuntime::Separate).then(Heartbeat::new);
         let beating = heartbeat.clone();
-        let parts = Parts {
-            leases,
-            identity: identity.clone(),
-            timing,
-            clock,
-            jitter,
-            gate: Arc::clone(&gate),
-            heartbeat,
-        };
+        let parts = Parts { leases, identity, timing, clock, jitter, gate: Arc::clone(&gate), heartbeat };
         let (candidate, leader_state) = Candidate::new(parts);
         let renewal = Renewal {
             leader_state: leader_state.clone(),
@@ -128,17 +116,12 @@ impl LeaderElection {
             timing,
             lease: election.name.as_str().into(),
         };
-        Some(Self { candidate, identity, leader_state, renewal, runtime, heartbeat: beating })
+        Some(Self { candidate, leader_state, renewal, runtime, heartbeat: beating })
     }
 
     /// Returns the health check.
     pub(super) fn renewal(&self) -> Renewal {
         self.renewal.clone()
-    }
-
-    /// Returns the identity of this replica in the Lease.
-    pub(super) fn identity(&self) -> &str {
-        &self.identity
     }
 
     /// Returns a receiver of the current leader state and of each later change.
@@ -149,11 +132,6 @@ impl LeaderElection {
     /// Returns a handle that shows whether any replica is the leader.
     pub(super) fn lease_life(&self) -> LeaseLife {
         self.candidate.lease_life()
-    }
-
-    /// Returns the name of the Lease.
-    pub(super) fn lease(&self) -> Arc<str> {
-        Arc::clone(&self.renewal.lease)
     }
 
     /// Starts the candidate.
@@ -202,14 +180,6 @@ impl Candidacy {
     pub(super) fn since_others(&self) -> Option<Duration> {
         match *self.leader_state.borrow() {
             LeaderState::Leader { since_others, .. } => since_others,
-            LeaderState::Standby(_) => None,
-        }
-    }
-
-    /// Returns `leaseTransitions` of the Lease, or `None` if another replica holds the Lease.
-    pub(super) fn term(&self) -> Option<i32> {
-        match *self.leader_state.borrow() {
-            LeaderState::Leader { term, .. } => Some(term),
             LeaderState::Standby(_) => None,
         }
     }

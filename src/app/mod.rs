@@ -23,18 +23,16 @@ use self::guard::TakeoverSetup;
 use self::guard::{GuardSetup, HandoverSetup};
 pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
-use self::work::{HistoryRestore, Replication, work};
+use self::work::{HistoryRestore, work};
 use crate::cli::Config;
 use crate::permissions;
-use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server, serve_connection};
+use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
 use clock::{Jitter, SharedClock};
 use cluster::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use cluster::gate::{Gate, Refusal};
 use cluster::kubeconfig::{self, KubeconfigError};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::election;
-use controller::history::replica::Source;
-use controller::history::replica::peers::{Connect, PeerTransport, Peers, ServedPages};
 use controller::options::MetricSources;
 use controller::page::{HANDOVER, PARITY, page as handover_page};
 use controller::reconcile::Observers;
@@ -116,8 +114,6 @@ pub struct RunContext {
     pub clock: SharedClock,
     /// The identity of this process in the Lease.
     pub identity: String,
-    /// The transport between replicas. `None` disables the replication of histories.
-    pub link: Option<Arc<dyn PeerTransport>>,
     /// Further observers of watch events and concluded syncs.
     pub observers: Observers,
     /// The choice of each HPA's offset within the sync period.
@@ -144,18 +140,11 @@ pub async fn run(
     let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
     let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
-    let elected = config.election.is_some() && !config.controller.dry_run;
-    let token = config.history_token_file.clone();
-    let peers = elected
-        .then(|| Peers::new(&clients, token, &cluster.cluster_url, config.serving.advertised))
-        .flatten();
-    let link = peers.map(|peers| Arc::new(peers) as Arc<dyn PeerTransport>);
     let identity = election::identity()?;
     let surroundings = RunContext {
         server,
         clock,
         identity,
-        link,
         observers,
         phase: Phase::Name,
         election: ElectionRuntime::Separate,
@@ -180,7 +169,7 @@ pub async fn run_with(
     }
     // This token is cancelled with the token of the caller, or when a task fails.
     let stop = stop.child_token();
-    let RunContext { server, clock, identity, link, observers, phase, election } = surroundings;
+    let RunContext { server, clock, identity, observers, phase, election } = surroundings;
     let access = Access::new(
         &config.serving,
         config.own_kubeconfig(),
@@ -221,12 +210,11 @@ pub async fn run_with(
         Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));
     let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
     let time = Arc::clone(&clock);
-    let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone(), election);
+    let leading = LeaderElection::prepare(config, clients, identity, clock, seed, election);
     if let Some(guard) = built_in_guard {
         let shared = (clients, &time, &telemetry);
         guard.start(shared, &assembly, leading.as_ref(), election, &serving)?;
     }
-    let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     checks::add_handover(&health, handover.as_ref());
     let charges = assembly.controller.hpas.charges().cloned();
@@ -238,16 +226,8 @@ pub async fn run_with(
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
         .with_json(PARITY, parity_page)
-        .with_json(HANDOVER, handover_page)
-        .with_history(Source::page(source.clone()), config.controller.watch_namespaces.clone());
+        .with_json(HANDOVER, handover_page);
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
-    if let Some(link) = &link {
-        let certificate = Arc::new(listening.certificate());
-        let served = endpoints.clone();
-        let connect: Arc<Connect> =
-            Arc::new(move |stream, stop| Box::pin(serve_connection(stream, served.clone(), stop)));
-        link.register(ServedPages { connect, address: secure, certificate });
-    }
     let serving_pages = listening.run(endpoints, access, serving.clone());
     let server_task = tasks.spawn_until(&serving, "server", serving_pages);
     tracing::info!(
@@ -260,10 +240,6 @@ pub async fn run_with(
         "starting concertina"
     );
 
-    let leading = leading.zip(source).map(|(leading, source)| {
-        let replication = Replication::new(source, link, &leading, &assembly.controller, &telemetry);
-        (leading, replication)
-    });
     let guards = (guard, handover);
     let start = (server.as_str(), checks::check(config, &clients.guard));
     let work = work(&assembly, leading, guards, past, start, &telemetry, [&stop, &watches]);

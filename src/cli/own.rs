@@ -1,10 +1,9 @@
 //! The flags that Concertina adds to kube-controller-manager's flags.
 
-use super::config::HISTORY_TOKEN;
 use super::config::checks::{
-    BUILT_IN_USERS_TEXT, above_zero, advertised, at_least_one, built_in_users, controller_name, decisions,
-    guard, health_address, namespace, namespaces, path, port_above_zero, response_size, scale_source,
-    scale_targets, scope, takeover,
+    BUILT_IN_USERS_TEXT, above_zero, at_least_one, built_in_users, controller_name, decisions, guard,
+    health_address, namespace, namespaces, path, port_above_zero, response_size, scale_source, scale_targets,
+    scope, takeover,
 };
 use super::flags::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
 use super::values::{BOOL, DURATION, INT, QUANTITY, STRINGS, TEXT, VERSION};
@@ -93,11 +92,6 @@ pub fn flags() -> Vec<Flag> {
             "Loopback address and port that serves health, metrics and decisions without TLS or \
                  authentication; if empty, off.",
         ),
-        flag("advertise-address", TEXT, "", advertised, |d| &mut d.config.serving.advertised).help(
-            SERVING,
-            "IP address at which other replicas fetch this replica's histories; if empty, \
-                 --bind-address, or the local address that reaches the API server.",
-        ),
         flag("handover-namespace", TEXT, "concertina-system", namespace, |d| {
             &mut d.config.handover_webhook.namespace
         })
@@ -128,11 +122,6 @@ pub fn flags() -> Vec<Flag> {
         flag("history-checkpoint", BOOL, "true", Ok, |d| &mut d.checkpoints).help(
             OPERATION,
             "Store HPA histories in ConfigMaps next to the Lease, so that the next leader continues with them.",
-        ),
-        flag("history-token-file", TEXT, HISTORY_TOKEN, path, |d| &mut d.config.history_token_file).help(
-            OPERATION,
-            "File with a ServiceAccount token of audience concertina-history, which a standby sends to \
-                 the leader; without the file, a standby sends its client certificate.",
         ),
         Flag::new("version", VERSION, "false", |_, _| Ok(()))
             .help(OPERATION, "Print the version; --version=raw prints it in full."),

@@ -14,10 +14,8 @@
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | list or get on these HPAs |
 //! | `/parity` | the comparison of a dry run | list on all HPAs |
 //! | `/handover` | the state of each HPA in scope | list on all HPAs |
-//! | `/history` | the histories of the leader, for standby replicas | list on all watched HPAs |
 //!
-//! `docs/reference/decisions-api.md` describes the JSON of decisions and comparisons, and `docs/concepts/history.md`
-//! the histories.
+//! `docs/reference/decisions-api.md` describes the JSON of decisions and comparisons.
 //!
 //! As in Kubernetes' components, the health paths accept `?verbose` and `?exclude=name`, and each check has a page such
 //! as `/readyz/ping`. In contrast to Kubernetes' components, the pages show the reason of a failed check.
@@ -64,7 +62,6 @@ pub use self::options::ServeError;
 use self::options::Serving;
 pub use self::pages::Endpoints;
 use self::tls::Certificates;
-use cluster::user::Fingerprint;
 use controller::record::Answer;
 
 /// Time limit of a TLS handshake.
@@ -123,13 +120,6 @@ impl Server {
         self.secure.as_ref()?.listener.local_addr().ok()
     }
 
-    /// Returns a function that returns the fingerprint of the current default certificate, for clients that send no
-    /// server name.
-    pub fn certificate(&self) -> impl Fn() -> Option<Fingerprint> + Send + Sync + use<> {
-        let certificates = self.secure.as_ref().map(|secure| Arc::clone(&secure.certificates));
-        move || certificates.as_ref()?.fingerprint()
-    }
-
     /// Returns the address of the port without TLS, or `None` if the port is disabled.
     pub fn plain_address(&self) -> Option<SocketAddr> {
         self.plain.as_ref()?.local_addr().ok()
@@ -184,18 +174,13 @@ struct Guard {
 
 impl Guard {
     /// Returns the refusal of a request, or `None` if the client may make the request.
-    async fn refuses(
-        &self,
-        endpoints: &Endpoints,
-        request: &Request<Incoming>,
-    ) -> Option<Response<Full<Bytes>>> {
+    async fn refuses(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
         if self.access.open_paths().contain(request.uri().path()) {
             return None;
         }
         let allowed = async {
-            let audience = pages::audience(request.uri());
-            let user = self.access.user(&self.certificates, request.headers(), audience).await?;
-            for action in endpoints.actions(request.method(), request.uri()) {
+            let user = self.access.user(&self.certificates, request.headers()).await?;
+            if let Some(action) = pages::action(request.method(), request.uri()) {
                 self.access.allow(&user, &action).await?;
             }
             Ok::<_, Denial>(())
@@ -231,12 +216,12 @@ async fn serve_with(
         let (endpoints, guard, sending) = (&endpoints, &guard, &sending);
         async move {
             let refusal = match guard {
-                Some(guard) => guard.refuses(endpoints, &request).await,
+                Some(guard) => guard.refuses(&request).await,
                 None => None,
             };
             let response = match refusal {
                 Some(refusal) => refusal,
-                None => pages::answer(endpoints, &request).await,
+                None => pages::answer(endpoints, &request),
             };
             Ok::<_, Infallible>(response.map(|body| sending.start(body)))
         }

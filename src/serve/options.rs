@@ -16,9 +16,6 @@ pub struct Serving {
     pub address: IpAddr,
     /// `--secure-port`. 0 disables the port.
     pub port: u16,
-    /// `--advertise-address`: the address at which other replicas reach this replica. With `None`, the process detects
-    /// the address at its start.
-    pub advertised: Option<IpAddr>,
     /// `--permit-port-sharing`.
     pub share_port: bool,
     /// `--health-address`: a loopback address that serves health, metrics and decisions without TLS and authentication.
@@ -193,7 +190,6 @@ impl Default for Serving {
         Self {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 10257,
-            advertised: None,
             share_port: false,
             plain: None,
             certificate: None,

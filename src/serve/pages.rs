@@ -1,6 +1,6 @@
 //! The served pages: their paths, the required permissions, and the responses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use http_body_util::Full;
 
 use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::permission::{Action, ResourceAction};
-use controller::page::{HANDOVER, HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
+use controller::page::{HANDOVER, JSON, JsonPage, PARITY};
 use controller::record::{Answer, Decisions, DecisionsRequest};
 use controller::telemetry::metrics::{self, Metrics};
 
@@ -28,24 +28,12 @@ pub struct Endpoints {
     component: Option<Arc<Component>>,
     /// Further pages by path.
     json: BTreeMap<&'static str, JsonPage>,
-    /// The content of [`HISTORY`]. `None` if the page is not served.
-    history: Option<HeldPage>,
-    /// The watched namespaces, which limit the histories. `None` means all namespaces.
-    watched: Option<BTreeSet<String>>,
 }
 
 impl Endpoints {
     /// Creates the pages for health, metrics and decisions. `decisions` is `None` if no decisions are recorded.
     pub fn new(health: Health, metrics: Metrics, decisions: Option<Decisions>) -> Self {
-        Self {
-            health,
-            metrics,
-            decisions,
-            component: None,
-            json: BTreeMap::new(),
-            history: None,
-            watched: None,
-        }
+        Self { health, metrics, decisions, component: None, json: BTreeMap::new() }
     }
 
     /// Adds `/version`, `/statusz` and `/flagz`.
@@ -61,27 +49,6 @@ impl Endpoints {
     pub fn with_json(mut self, path: &'static str, page: JsonPage) -> Self {
         self.json.insert(path, page);
         self
-    }
-
-    /// Adds the histories of this process. A client needs the permission to list the HPAs of all watched namespaces.
-    /// `None` means that all namespaces are watched.
-    #[must_use]
-    pub fn with_history(mut self, page: HeldPage, watched: Option<BTreeSet<String>>) -> Self {
-        self.history = Some(page);
-        self.watched = watched;
-        self
-    }
-
-    /// Returns all actions that a client must be allowed to perform to get a response. Empty for an invalid request
-    /// below `/decisions`, because every authenticated client may get the error.
-    pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
-        match (Page::from_path(uri.path()), &self.watched) {
-            (Some(Page::History), Some(watched)) => {
-                let list = |namespace: &String| of_hpas("list", namespace, "");
-                watched.iter().map(list).collect()
-            }
-            _ => action(method, uri).into_iter().collect(),
-        }
     }
 }
 
@@ -110,7 +77,6 @@ enum Page<'a> {
     Version,
     Statusz,
     Flagz,
-    History,
     /// One of the further pages, by its path.
     Json(&'a str),
 }
@@ -128,7 +94,6 @@ impl<'a> Page<'a> {
             "version" => Some(Self::Version),
             "statusz" => Some(Self::Statusz),
             "flagz" => Some(Self::Flagz),
-            _ if path == HISTORY => Some(Self::History),
             _ => Some(Self::Json(path)),
         }
     }
@@ -142,7 +107,7 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let asked = match Page::from_path(path) {
         Some(Page::Decisions(rest)) => DecisionsRequest::parse(rest, uri.query()).ok()?,
         // These pages show every HPA.
-        Some(Page::History | Page::Json(PARITY | HANDOVER)) => DecisionsRequest::parse("", None).ok()?,
+        Some(Page::Json(PARITY | HANDOVER)) => DecisionsRequest::parse("", None).ok()?,
         _ => {
             let verb = method.as_str().to_ascii_lowercase();
             return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });
@@ -150,11 +115,6 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     };
     let verb = if asked.name().is_some() { "get" } else { "list" };
     Some(of_hpas(verb, asked.namespace().unwrap_or_default(), asked.name().unwrap_or_default()))
-}
-
-/// Returns the audience that a token must have to get a response. `None` means the audience of the API server.
-pub(super) fn audience(uri: &http::Uri) -> Option<&'static str> {
-    matches!(Page::from_path(uri.path()), Some(Page::History)).then_some(HISTORY_AUDIENCE)
 }
 
 /// Creates an action on HPAs. An empty namespace or name means all.
@@ -171,14 +131,13 @@ fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
 }
 
 /// Creates the response for an authorized client.
-pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
+pub(super) fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
     let (method, uri) = (request.method(), request.uri());
     let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
     let component = endpoints.component.as_ref();
     let Some(page) = Page::from_path(uri.path()).filter(|page| match page {
         Page::Json(path) => endpoints.json.contains_key(path),
         Page::Version | Page::Statusz | Page::Flagz => component.is_some(),
-        Page::History => endpoints.history.is_some(),
         _ => true,
     }) else {
         return not_found();
@@ -186,9 +145,7 @@ pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Re
     if !matches!(*method, Method::GET | Method::HEAD) {
         let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported");
         let mut response = match page {
-            Page::Decisions(_) | Page::History | Page::Json(_) => {
-                json(Answer::failure(status, message.to_owned()))
-            }
+            Page::Decisions(_) | Page::Json(_) => json(Answer::failure(status, message.to_owned())),
             _ => plain(status, format!("405 {message}\n")),
         };
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -216,13 +173,6 @@ pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Re
         Page::Version => of_component(&|component| typed(StatusCode::OK, JSON, component.version())),
         Page::Statusz => of_component(&|component| plain(StatusCode::OK, component.statusz())),
         Page::Flagz => of_component(&|component| plain(StatusCode::OK, component.flagz())),
-        Page::History => match &endpoints.history {
-            Some(page) => {
-                let Reply { status, content_type, body } = page(uri.query()).await;
-                typed(status, content_type, body)
-            }
-            None => not_found(),
-        },
         Page::Json(path) => match endpoints.json.get(path) {
             Some(page) => json(page(uri.query())),
             None => not_found(),

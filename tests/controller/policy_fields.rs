@@ -4,7 +4,7 @@ use concertina::cli::Config;
 use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
 
-use crate::checkpoint::{checkpointed, create_maps, plain};
+use crate::checkpoint::{checkpointed, create_maps};
 use crate::policies::{active, annotated, demanding};
 use crate::support::objects::{SHOP, cpu, deployment, external, hpa, pod};
 use crate::support::{Fixture, Harness, Process};
@@ -56,9 +56,10 @@ async fn failure_is_remembered_over_a_restart() {
 async fn failure_is_remembered_over_a_failover() {
     let stage = demanding(AFTER_TWO_MINUTES);
     fail_metrics(&stage);
-    let leader = Process::start(&stage, "first", plain());
+    create_maps(&stage);
+    let leader = Process::start(&stage, "first", checkpointed());
     stage.pass(20.0).await;
-    let standby = Process::start(&stage, "second", plain());
+    let standby = Process::start(&stage, "second", checkpointed());
     stage.pass(60.0).await;
     leader.end().await;
     stage.pass(35.0).await;

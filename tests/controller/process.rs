@@ -337,7 +337,6 @@ async fn run_blocked(timing: Timing, until: usize, silence: Duration) -> (Result
         server: "http://embedded/".to_owned(),
         clock,
         identity: "busy".to_owned(),
-        link: None,
         observers: vec![Arc::clone(&blocks) as _],
         phase: Phase::FirstSync,
         election: ElectionRuntime::Separate,

@@ -72,9 +72,9 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
         &[("process_open_fds", "", "750x400"), ("process_max_fds", "", "1000x400")],
     ),
     (
-        "ConcertinaHistoryOld",
-        &[("concertina_history_age_seconds", "", "90x400")],
-        &[("concertina_history_age_seconds", "", "4x400")],
+        "ConcertinaCheckpointFails",
+        &[("concertina_checkpoint_writes_total", r#"result="failed""#, "0+1x400")],
+        &[("concertina_checkpoint_writes_total", r#"result="failed""#, "3x400")],
     ),
     (
         "ConcertinaCheckpointIncomplete",

@@ -213,18 +213,6 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// A file with a token of an existing ServiceAccount for a server other than the API server.
-    pub(crate) async fn token_file(&self, namespace: &str, name: &str, audience: &str) -> Outcome<PathBuf> {
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
-        let request = json!({"spec": {"expirationSeconds": 7200, "audiences": [audience]}});
-        let answer = self.admin.create(&path, &request).await?;
-        let token = answer.pointer("/status/token").and_then(|token| token.as_str());
-        let token = token.ok_or_else(|| Failure(format!("the token response has no token: {answer}")))?;
-        let path = self.path(&format!("{name}.{audience}.token"));
-        std::fs::write(&path, token)?;
-        Ok(path)
-    }
-
     fn spawn(&mut self, name: &str, command: Command) -> Outcome {
         let process = Process::start(name, command, &self.folder.0)?;
         self.processes.insert(0, process);

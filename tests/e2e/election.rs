@@ -19,7 +19,7 @@ use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually
 use crate::world::{self, APP, Autoscaler, DECISION_FLAGS, Fixture, World, cpu_utilization};
 
 /// The namespace of the replicas' accounts. The audit log records their requests.
-pub(crate) const ACCOUNTS: &str = "replicas";
+const ACCOUNTS: &str = "replicas";
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
 /// The maximum time from a crash to a write of the next leader: the Lease expires, and one sync follows.
 pub(crate) const CRASH: Duration = Duration::from_secs(25);
@@ -150,6 +150,7 @@ pub(crate) async fn grant(stage: &Fixture) -> Outcome {
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["concertina"],
              "verbs": ["get", "list", "watch", "update"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
         ],
     });
     let rbac = "/apis/rbac.authorization.k8s.io/v1";

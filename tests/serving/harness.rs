@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
-use cluster::user::Fingerprint;
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use concertina::serve::{Access, Component, Endpoints, Health, Server};
@@ -35,8 +34,6 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) struct Harness {
     pub(crate) cluster: Cluster,
     pub(crate) address: SocketAddr,
-    /// The fingerprint of the serving certificate.
-    pub(crate) certificate: Fingerprint,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -79,10 +76,9 @@ impl Harness {
             clock,
         ));
         let endpoints = pages(endpoints);
-        let certificate = server.certificate()().unwrap();
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(endpoints, access, stop.clone()));
-        Self { cluster, address, certificate, stop, running }
+        Self { cluster, address, stop, running }
     }
 
     pub(crate) fn reviews(&self) -> Reviews {

@@ -1,19 +1,11 @@
-//! The active faults, the requests that they hit, the connection between replicas, and restores of etcd
-//! from a backup.
+//! The active faults, the requests that they hit, and restores of etcd from a backup.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
-
-use bytes::Bytes;
-use controller::election::Peer;
-use controller::history::replica::peers::{PeerTransport, ServedPages, TransportError};
-use futures::future::BoxFuture;
 
 use crate::plan::{Class, Fault, FaultKind, InitialState, Plan};
 use crate::request_log::Subject;
 use crate::run::Run;
-use crate::seeded_bugs::SeededBug;
 
 /// Maximum time until a process has replaced a silent watch.
 const SILENCE: Duration = Duration::from_secs(95);
@@ -162,68 +154,6 @@ impl Subject {
     pub(crate) fn is_list(self) -> bool {
         self.is_watch() || matches!(self.class, Class::ListHpas | Class::ListPods)
     }
-}
-
-/// The connection of one process to the other replicas.
-#[derive(Debug)]
-pub(crate) struct PeerLink {
-    pub(crate) run: Arc<Run>,
-    pub(crate) process: usize,
-    pub(crate) link: Arc<dyn PeerTransport>,
-}
-
-impl PeerTransport for PeerLink {
-    fn register(&self, served: ServedPages) {
-        self.link.register(served);
-    }
-
-    fn advertised(&self) -> Option<Peer> {
-        self.link.advertised()
-    }
-
-    fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
-        let unreachable =
-            || TransportError::Unreachable { peer: peer.address, reason: "injected fault".to_owned() };
-        let subject = Subject { class: Class::Peer, hpa: None, is_tenant: false };
-        let kinds = [FaultKind::PeerDown, FaultKind::PeerSlow];
-        Box::pin(async move {
-            if self.run.plant == Some(SeededBug::HistoryLost) {
-                return Err(unreachable());
-            }
-            let strike = self.run.faults.lock().hit(&kinds, self.process, subject);
-            match strike {
-                Some(strike) if strike.kind == FaultKind::PeerDown => return Err(unreachable()),
-                Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,
-                None => {}
-            }
-            let answer = self.link.get(peer, path).await?;
-            Ok(if self.run.plant == Some(SeededBug::ClockMisread) {
-                with_shifted_clock(&answer)
-            } else {
-                answer
-            })
-        })
-    }
-}
-
-/// Returns the response of a leader with a clock that is an hour ahead of its histories.
-fn with_shifted_clock(answer: &Bytes) -> Bytes {
-    // The format (8 bytes) and three flags precede the time in nanoseconds, a zigzag varint of postcard.
-    const TIME: usize = 11;
-    let Some((head, rest)) = answer.split_at_checked(TIME) else { return answer.clone() };
-    let length = rest.iter().take_while(|byte| **byte >= 0x80).count() + 1;
-    let Some((time, rest)) = rest.split_at_checked(length) else { return answer.clone() };
-    let zigzag = time.iter().rev().fold(0_u128, |value, byte| value << 7 | u128::from(byte & 0x7f));
-    // The zigzag form of a time after 1970 is twice the time.
-    let mut left = zigzag + 2 * Duration::from_hours(1).as_nanos();
-    let mut bytes = head.to_vec();
-    while left >= 0x80 {
-        bytes.push(0x80 | u8::try_from(left & 0x7f).unwrap());
-        left >>= 7;
-    }
-    bytes.push(u8::try_from(left).unwrap());
-    bytes.extend(rest);
-    bytes.into()
 }
 
 /// Number of resource versions that writes of other types use per second, if a restore of the plan loses versions. The

@@ -101,7 +101,8 @@ fn scene(seed: u64) -> InitialState {
         processes,
         election: processes > 1 || dice.percent(50),
         takeover: if Rng::for_purpose(seed, 7).percent(40) { TakeOver::Wait } else { TakeOver::Off },
-        checkpoint: dice.percent(30),
+        // The default of the program, in most runs.
+        checkpoint: !dice.percent(30),
         hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
         downscale: SECOND * dice.pick(&[0, 15, 30, 60]),
@@ -374,7 +375,7 @@ fn class(kind: FaultKind, dice: &mut Rng) -> Class {
 fn amount(kind: FaultKind, dice: &mut Rng) -> u64 {
     match kind {
         FaultKind::MetricsSlow => dice.between(2_000, 60_000),
-        FaultKind::Slow | FaultKind::WatchLate | FaultKind::PeerSlow => dice.between(100, 20_000),
+        FaultKind::Slow | FaultKind::WatchLate => dice.between(100, 20_000),
         // The amount is the jump in seconds plus one hour.
         FaultKind::ClockJump => dice.pick(&[0, 3_590, 3_610, 7_200]),
         FaultKind::ClockDrift => dice.pick(&[0, 45_000, 55_000, 100_000]),

@@ -219,8 +219,6 @@ fault_kinds! {
     ClockDrift: "clock drifts",
     LeaseDeleted: "Lease deleted",
     LeaseStolen: "Lease stolen",
-    PeerDown: "replicas cannot reach each other",
-    PeerSlow: "replicas reach each other slowly",
     EtcdRestored: "etcd restored",
     OtherController: "another controller",
     TenantMetrics: "tenant with many metrics",
@@ -233,7 +231,7 @@ fault_kinds! {
 impl FaultKind {
     /// Whether the fault needs several replicas with leader election.
     pub(crate) fn needs_election(self) -> bool {
-        matches!(self, Self::LeaseDeleted | Self::LeaseStolen | Self::PeerDown | Self::PeerSlow)
+        matches!(self, Self::LeaseDeleted | Self::LeaseStolen)
     }
 
     pub(crate) fn affects_lists(self) -> bool {
@@ -258,8 +256,6 @@ pub(crate) enum Class {
     ListHpas,
     ListPods,
     Discovery,
-    /// A request to another replica.
-    Peer,
     Other,
 }
 

@@ -26,7 +26,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::api_link::ApiLink;
-use crate::faults::PeerLink;
 use crate::run::{Life, Run};
 use crate::seeded_bugs::SeededBug;
 
@@ -58,12 +57,7 @@ impl Process {
     pub(crate) fn start(&mut self, run: &Arc<Run>) {
         self.lives += 1;
         self.starts = None;
-        let life = Life {
-            number: self.lives,
-            started: run.now(),
-            stop: CancellationToken::new(),
-            cut: CancellationToken::new(),
-        };
+        let life = Life { number: self.lives, stop: CancellationToken::new(), cut: CancellationToken::new() };
         run.record_event(format!("process {} started, life {}", self.number, self.lives));
         run.judge.lock().life_started(self.number, self.lives, run.now());
         run.life_started(self.number, life.clone());
@@ -80,7 +74,6 @@ impl Process {
             bug: Mutex::default(),
         };
         let clients = clients(run, link, &options);
-        let tie = PeerLink { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
         let clock: SharedClock = Arc::clone(&self.clock) as _;
         let witness = crate::ideal_history::IdealHistories::witness(run, self.number, self.lives);
         let mut observers = vec![witness];
@@ -88,7 +81,6 @@ impl Process {
             observers.push(Arc::new(PanickingSync::default()));
         }
         let surroundings = RunContext {
-            link: Some(Arc::new(tie)),
             server: "http://embedded/".to_owned(),
             clock,
             identity: format!("p{}.{}", self.number, self.lives),

@@ -16,7 +16,6 @@ use crate::faults::{ActiveFaults, Backups};
 use crate::ideal_history::IdealHistories;
 use crate::invariants::Invariants;
 use crate::metrics_backend::MetricValues;
-use crate::network::Network;
 use crate::plan::{Class, InitialState, Plan};
 use crate::request_log::Entry;
 use crate::seeded_bugs::SeededBug;
@@ -46,7 +45,6 @@ pub(crate) struct Run {
     ends: Mutex<Vec<LifeEnd>>,
     /// Time until which faults may prevent a handover.
     handover_impaired_until: Mutex<Duration>,
-    pub(crate) network: Network,
     /// Cancelled at the first violation.
     pub(crate) over: CancellationToken,
     story: Mutex<Vec<(Duration, String)>>,
@@ -56,7 +54,6 @@ pub(crate) struct Run {
 #[derive(Debug, Clone)]
 pub(crate) struct Life {
     pub(crate) number: u32,
-    pub(crate) started: Duration,
     /// Cancelled to request an orderly shutdown of the process.
     pub(crate) stop: CancellationToken,
     /// Cancelled to disconnect the process from the network. Other processes observe a crash.
@@ -71,10 +68,10 @@ struct LifeEnd {
     in_order: bool,
 }
 
-/// Minimum age of a standby that has copied all histories.
-const COPIED: Duration = Duration::from_secs(20);
-/// Changes within this time before a crash may be lost.
-const UNCOPIED: Duration = Duration::from_secs(2);
+/// Time after a fault until which a leader has restored and written its histories.
+const WRITTEN: Duration = Duration::from_secs(20);
+/// A rescale within this time before the last checkpoint may count as a rescale after it.
+const UNCERTAIN: Duration = Duration::from_secs(2);
 
 /// A violation of an invariant.
 #[derive(Debug, Clone)]
@@ -111,7 +108,6 @@ impl Run {
             lives: Mutex::new(vec![None; processes]),
             ends: Mutex::default(),
             handover_impaired_until: Mutex::default(),
-            network: Network::default(),
             over: CancellationToken::new(),
             story: Mutex::default(),
         })
@@ -166,10 +162,10 @@ impl Run {
         }
     }
 
-    /// Marks handovers as impaired until `until`, and for [`COPIED`] afterwards.
+    /// Marks handovers as impaired until `until`, and for [`WRITTEN`] afterwards.
     pub(crate) fn impair_handover_until(&self, until: Duration) {
         let mut impaired = self.handover_impaired_until.lock();
-        *impaired = (*impaired).max(until + COPIED);
+        *impaired = (*impaired).max(until + WRITTEN);
     }
 
     /// Records a foreign change of an HPA or its target.
@@ -187,24 +183,14 @@ impl Run {
         InitialState::number(&hpa.key.name).map(|hpa| self.judge.lock().created(hpa)).unwrap_or_default()
     }
 
-    /// Whether the next lifetime must have the whole history of an HPA with a last sync at `synced`. No fault may have
-    /// impaired the handover, and one of these conditions must be met:
-    /// - Another process had been standing by for long enough. After a crash, the last seconds may be lost, and so may
-    ///   a foreign change without a later status write.
-    /// - A single process shut down in order and wrote a checkpoint after its last requests for the HPA, and the next
-    ///   lifetime is the first to read the checkpoint.
+    /// Whether the next lifetime must have the whole history of an HPA with a last sync at `synced`: the lifetime shut
+    /// down in order and wrote a checkpoint after its last requests for the HPA, the next lifetime is the first to read
+    /// the checkpoint, and no fault may have impaired the handover. After a crash, the recommendations since the last
+    /// checkpoint are lost.
     pub(crate) fn must_hand_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
         let ends = self.ends.lock();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
-        let was_there = |process: usize| {
-            process != from.0
-                && self.life(process).is_some_and(|life| {
-                    life.started + COPIED <= end.at && !self.is_dead(process, life.number)
-                })
-        };
-        let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_unimpaired = *self.handover_impaired_until.lock() <= end.at;
-        let last_foreign_change = self.last_foreign_change(hpa);
         // A hostile tenant changes its HPAs constantly, so their histories are not judged.
         let Some(name) = InitialState::number(&hpa.key.name) else { return false };
         let ledger = self.ledger.lock();
@@ -212,22 +198,10 @@ impl Run {
             let is_its = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == Some(name);
             ledger.iter().rev().filter(|entry| !entry.is_tenant).take(2_000).filter(is_its)
         };
-        let is_last = |at: Duration| at + UNCOPIED > end.at;
+        let is_last = |at: Duration| at + UNCERTAIN > end.at;
         let is_recent = || is_last(synced) || its_requests().any(|entry| entry.answered.is_none_or(is_last));
-        let status_published = || {
-            let published_after = |at| {
-                its_requests()
-                    .any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > at)
-            };
-            last_foreign_change.is_none_or(published_after)
-        };
-        let scene = &self.plan.scene;
-        let is_checkpointed = scene.checkpoint && scene.processes == 1 && end.in_order;
         let is_next = || ends.iter().all(|other| other.at <= end.at);
-        is_unimpaired
-            && ((has_standby && (end.in_order || (status_published() && !is_recent())))
-                // The checkpoint may lack a rescale of the last seconds.
-                || (is_checkpointed && is_next() && !is_recent()))
+        is_unimpaired && self.plan.scene.checkpoint && end.in_order && is_next() && !is_recent()
     }
 
     // --- evidence

@@ -45,10 +45,6 @@ bugs! { SeededBug:
     ToleranceOff: "tolerance-off",
     /// A cached Scale is written over newer changes.
     StaleScale: "stale-scale",
-    /// In a response with histories, a replica misreads the time of the leader by an hour.
-    ClockMisread: "clock-misread",
-    /// The next leader receives no history.
-    HistoryLost: "history-lost",
     /// A truncated metrics response is treated as a complete response without load.
     HalfIsWhole: "half-is-whole",
     /// The checkpoint is not written.
@@ -84,9 +80,7 @@ impl SeededBug {
             Self::WatchFromNow => &[K::WatchCut],
             Self::RequestStorm => &[K::Storm, K::Partition],
             Self::HalfIsWhole => &[K::MetricsCut],
-            Self::HistoryLost | Self::PastHidden | Self::ClockMisread => {
-                &[K::Restart, K::CrashBefore, K::CrashAfter]
-            }
+            Self::PastHidden => &[K::Restart, K::CrashBefore, K::CrashAfter],
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => &[K::Restart],
             Self::TenantFirst => &[K::TenantMetrics, K::TenantHangs, K::TenantEdits],
             Self::TakeoverIgnored => &[K::OtherController],
@@ -103,10 +97,7 @@ impl SeededBug {
     pub(crate) fn prepare(self, scene: &mut InitialState) {
         match self {
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => {
-                (scene.processes, scene.checkpoint) = (1, true);
-            }
-            Self::HistoryLost | Self::ClockMisread => {
-                (scene.processes, scene.election, scene.checkpoint) = (2, true, false);
+                (scene.processes, scene.election, scene.checkpoint) = (2, true, true);
             }
             Self::TakeoverIgnored => scene.takeover = TakeOver::Wait,
             Self::PastHidden => {

@@ -100,7 +100,6 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
         }
     }
     stop.cancel();
-    run.network.close();
     let violations = run.judge.lock().violations.clone();
     let hits = run.faults.lock().hits.clone();
     let requests = run.ledger.lock().len();

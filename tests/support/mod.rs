@@ -2,10 +2,8 @@
 //! processes without their command lines. The cluster is embedded, and waiting takes no wall time.
 
 pub(crate) mod logs;
-pub(crate) mod network;
 pub(crate) mod objects;
 
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,15 +155,13 @@ pub(crate) fn copy(controller: &Controller) -> Controller {
 
 pub(crate) struct Process {
     pub(crate) telemetry: Metrics,
-    /// Address at which other replicas reach the process.
-    pub(crate) address: SocketAddr,
     stop: CancellationToken,
     network: CancellationToken,
     running: JoinHandle<Result<(), AppError>>,
 }
 
 impl Process {
-    /// Starts a process with `identity`. The process serves pages only to other replicas.
+    /// Starts a process with `identity`. The process serves no pages.
     pub(crate) fn start(stage: &Fixture, identity: &str, config: Config) -> Self {
         Self::start_with(stage, identity, config, None, Vec::new())
     }
@@ -202,13 +198,10 @@ impl Process {
         let (stop, network) = (CancellationToken::new(), CancellationToken::new());
         let options = client_options(&config, &telemetry);
         let clients = clients_until(&stage.cluster, link, &options, &network);
-        let peer_link = stage.network.join(&network);
-        let address = peer_link.advertised().unwrap().address;
         let surroundings = RunContext {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&stage.clock),
             identity: identity.to_owned(),
-            link: Some(peer_link),
             observers,
             phase: Phase::FirstSync,
             election: ElectionRuntime::Shared,
@@ -216,7 +209,7 @@ impl Process {
         let (stopped, counted) = (stop.clone(), telemetry.clone());
         let running =
             tokio::spawn(async move { run_with(&config, &clients, surroundings, counted, stopped).await });
-        Self { telemetry, address, stop, network, running }
+        Self { telemetry, stop, network, running }
     }
 
     /// Disconnects the process from the network permanently. Other processes observe a crash.

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::logs;
-use super::network::Network;
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
@@ -89,8 +88,6 @@ pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) clock: SharedClock,
     pub(crate) metrics: Arc<StaticMetrics>,
-    /// The network between the processes of the test.
-    pub(crate) network: Network,
     started: (Instant, Timestamp),
     external: Mutex<BTreeMap<String, Value>>,
 }
@@ -108,15 +105,7 @@ impl Fixture {
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
         cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})).unwrap();
-        let network = Network::default();
-        Self {
-            cluster,
-            clock,
-            metrics,
-            network,
-            started: (Instant::now(), epoch),
-            external: Mutex::default(),
-        }
+        Self { cluster, clock, metrics, started: (Instant::now(), epoch), external: Mutex::default() }
     }
 
     /// A cluster with the HPA `web`, whose target has 4 replicas. Its metric requests 8.

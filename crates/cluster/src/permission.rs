@@ -190,25 +190,17 @@ pub struct ResourceAction {
     pub name: String,
 }
 
-/// Returns the user of a bearer token. `None` if the token is invalid, is not issued for `audience`, or has no user.
-/// Without `audience`, the token must be issued for the API server.
-pub async fn token(client: &Client, token: &str, audience: Option<&str>) -> Result<Option<User>, ApiError> {
-    let audiences = audience.map(|audience| vec![audience.to_owned()]);
-    let spec = TokenReviewSpec { token: token.to_owned(), audiences };
+/// Returns the user of a bearer token. `None` if the token is invalid, is not issued for the API server, or has no user.
+pub async fn token(client: &Client, token: &str) -> Result<Option<User>, ApiError> {
+    let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
     let review = TokenReview { spec, ..TokenReview::default() };
     let review =
         client.within(REVIEW_TIMEOUT).cluster_scoped().create(&PostParams::default(), &review).await?;
-    let TokenReviewStatus { authenticated, user, error, audiences } = review.status.unwrap_or_default();
+    let TokenReviewStatus { authenticated, user, error, .. } = review.status.unwrap_or_default();
     if authenticated != Some(true) {
         if let Some(error) = error.filter(|error| !error.is_empty()) {
             tracing::debug!(%error, "bearer token is not valid");
         }
-        return Ok(None);
-    }
-    // An authenticator without support for audiences confirms no audience, and the token may be for the API server.
-    let confirmed = audiences.unwrap_or_default();
-    if audience.is_some_and(|audience| !confirmed.iter().any(|confirmed| confirmed == audience)) {
-        tracing::debug!(audience, "bearer token is not valid for the audience");
         return Ok(None);
     }
     let user = user.unwrap_or_default();

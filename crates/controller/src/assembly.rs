@@ -203,7 +203,7 @@ impl Parts<'_> {
             statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
             metrics,
             events,
-            histories: Histories::with_epoch(seed),
+            histories: Histories::new(),
             observers,
             comparator: shadow.clone().map(|shadow| shadow as Arc<dyn ShadowComparator>),
             queue,

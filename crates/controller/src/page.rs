@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -16,36 +14,11 @@ use crate::record::Answer;
 pub const PARITY: &str = "/parity";
 /// The path of the page about the handover.
 pub const HANDOVER: &str = "/handover";
-/// The path of the histories that standbys copy.
-pub const HISTORY: &str = "/history";
-/// The audience of the tokens that standbys send for [`HISTORY`], so that no other server accepts them.
-pub const HISTORY_AUDIENCE: &str = "concertina-history";
 /// The content type of JSON pages.
 pub const JSON: &str = "application/json";
 
 /// A JSON page, built for each request from its query.
 pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
-
-/// A page that may wait before it responds, built for each request from its query.
-pub type HeldPage = Arc<dyn Fn(Option<&str>) -> BoxFuture<'static, Reply> + Send + Sync>;
-
-/// The response of a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// The HTTP status.
-    pub status: StatusCode,
-    /// The content type.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
-impl Reply {
-    /// Creates the response of a JSON page.
-    pub fn json(answer: Answer) -> Self {
-        Self { status: answer.status, content_type: JSON, body: answer.json.into() }
-    }
-}
 
 /// Returns the page [`HANDOVER`]. `charges` is `None` if all HPAs are in scope. `guard` is `--handover-guard`.
 pub fn page(charges: Option<Arc<Charges>>, guard: &'static str) -> JsonPage {

@@ -16,15 +16,13 @@ pub struct Reviews(Arc<Mutex<State>>);
 struct State {
     tokens: BTreeMap<String, Token>,
     rules: Vec<Rule>,
-    ignores_audiences: bool,
 }
 
-/// The owner of a token, and the audiences of the token.
+/// The owner of a token, which is issued for the API server.
 #[derive(Debug)]
 struct Token {
     user: String,
     groups: Vec<String>,
-    audiences: Vec<String>,
 }
 
 /// The user of every client, because the cluster does not authenticate.
@@ -61,19 +59,8 @@ pub(super) fn kind(group: &str, resource: &str) -> Option<&'static str> {
 impl Reviews {
     /// Adds a token of a user with groups, issued for the API server.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
-        self.add_token_for(&[API_SERVER], token, user, groups);
-    }
-
-    /// Adds a token of a user with groups, issued for `audiences`.
-    pub fn add_token_for(&self, audiences: &[&str], token: &str, user: &str, groups: &[&str]) {
-        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        let record = Token { user: user.to_owned(), groups: owned(groups), audiences: owned(audiences) };
-        self.0.lock().tokens.insert(token.to_owned(), record);
-    }
-
-    /// Makes all reviews ignore audiences, like an authenticator that does not support them.
-    pub fn ignore_audiences(&self) {
-        self.0.lock().ignores_audiences = true;
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        self.0.lock().tokens.insert(token.to_owned(), Token { user: user.to_owned(), groups });
     }
 
     /// Removes a token. Reviews then report it as invalid.
@@ -114,27 +101,15 @@ impl Reviews {
     fn token(&self, review: &Value) -> Value {
         let state = self.0.lock();
         let invalid = || json!({ "user": {}, "error": "invalid bearer token" });
-        let Some(Token { user, groups, audiences }) =
-            state.tokens.get(object::text(review, &["spec", "token"]))
-        else {
+        let Some(Token { user, groups }) = state.tokens.get(object::text(review, &["spec", "token"])) else {
             return invalid();
         };
         let user = json!({ "username": user, "groups": groups });
-        if state.ignores_audiences {
-            return json!({ "authenticated": true, "user": user });
-        }
         let requested = object::list(review, &["spec", "audiences"]);
-        let common: Vec<&String> = audiences
-            .iter()
-            .filter(|audience| match requested {
-                [] => *audience == API_SERVER,
-                requested => requested.iter().any(|requested| *requested == audience.as_str()),
-            })
-            .collect();
-        if common.is_empty() {
+        if !requested.is_empty() && requested.iter().all(|requested| *requested != API_SERVER) {
             return invalid();
         }
-        json!({ "authenticated": true, "user": user, "audiences": common })
+        json!({ "authenticated": true, "user": user, "audiences": [API_SERVER] })
     }
 
     fn access(&self, review: &Value) -> Value {

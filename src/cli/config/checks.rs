@@ -3,7 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "a check consumes the value of its flag")]
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -124,14 +124,6 @@ pub(in crate::cli) fn port(port: i64) -> Result<u16, Reason> {
 pub(in crate::cli) fn port_above_zero(port: i64) -> Result<u16, Reason> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0);
     port.ok_or(Reason::MustBe("between 1 and 65535"))
-}
-
-pub(in crate::cli) fn advertised(address: String) -> Result<Option<IpAddr>, Reason> {
-    match address.parse::<IpAddr>() {
-        _ if address.is_empty() => Ok(None),
-        Ok(address) if !address.is_unspecified() => Ok(Some(address)),
-        _ => Err(Reason::MustBe("an IP address that other replicas can reach")),
-    }
 }
 
 /// Accepts only loopback addresses, because the port has no authentication.

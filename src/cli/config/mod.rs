@@ -15,9 +15,6 @@ use controller::handover::objects::BUILT_IN_USERS;
 use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
 
-/// The default of `--history-token-file`, where the shipped manifests mount the token.
-pub(super) const HISTORY_TOKEN: &str = "/var/run/secrets/concertina/history/token";
-
 /// The validated configuration of the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -47,8 +44,6 @@ pub struct Config {
     pub handover_webhook: HandoverWebhook,
     /// `--history-checkpoint`: the location of the histories for the next leader. `None` disables the checkpoint.
     pub history_checkpoint: Option<CheckpointPlace>,
-    /// `--history-token-file`: the token that a standby sends to the leader to copy histories.
-    pub history_token_file: Option<PathBuf>,
     /// `--metric-sources`: the file with further sources of metrics. With `None`, only the metrics APIs are sources.
     pub metric_sources: Option<PathBuf>,
     /// `--logging-format` and `-v`.
@@ -90,7 +85,6 @@ impl Default for Config {
             serving: Serving::default(),
             handover_webhook: HandoverWebhook::default(),
             history_checkpoint: Some(CheckpointPlace::default()),
-            history_token_file: Some(HISTORY_TOKEN.into()),
             metric_sources: None,
             logging: LogOptions::default(),
             warnings: Vec::new(),

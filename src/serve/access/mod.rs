@@ -123,18 +123,16 @@ impl Access {
         &self.0.options.open_paths
     }
 
-    /// Identifies the user of a request. A token must have the audience `audience`, or the audience of the API server
-    /// if `audience` is `None`.
+    /// Identifies the user of a request.
     pub(super) async fn user(
         &self,
         certificates: &[CertificateDer<'static>],
         headers: &HeaderMap,
-        audience: Option<&str>,
     ) -> Result<User, Denial> {
         let identified = match self.by_certificate(certificates, headers) {
             Some(user) => Some(user),
             None => match bearer_token(headers) {
-                Some(token) => self.by_token(token, audience).await?,
+                Some(token) => self.by_token(token).await?,
                 None => None,
             },
         };
@@ -184,15 +182,13 @@ impl Access {
         })
     }
 
-    async fn by_token(&self, token: &str, audience: Option<&str>) -> Result<Option<User>, Denial> {
+    async fn by_token(&self, token: &str) -> Result<Option<User>, Denial> {
         let inner = &self.0;
         let review = async || {
-            let user = api::token(&inner.authentication, token, audience).await?;
+            let user = api::token(&inner.authentication, token).await?;
             Ok(Reviewed { good: user.is_some(), answer: user, ttl: inner.token_ttl })
         };
-        // A header value cannot contain the separator NUL.
-        let question = [audience.unwrap_or_default(), token].join("\0");
-        match inner.tokens.get(question.as_bytes(), review).await {
+        match inner.tokens.get(token.as_bytes(), review).await {
             Ok(user) => Ok(user),
             Err(error) => Err(self.unavailable("token review", "TokenReviews", &error)),
         }

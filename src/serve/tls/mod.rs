@@ -26,7 +26,6 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 use super::access::trust::Subject;
 use super::options::{CERTIFICATE_NAME, CertificateFiles, ServeError, Serving, read_file};
 use cluster::platform;
-use cluster::user::Fingerprint;
 
 /// Returns the TLS configuration of the secure port, and its certificates. The caller must run
 /// [`Certificates::keep_current`].
@@ -178,11 +177,6 @@ impl Certificates {
     /// Returns the default certificate.
     pub(crate) fn default_key(&self) -> Option<Arc<CertifiedKey>> {
         self.shown().default.clone()
-    }
-
-    /// Returns the fingerprint of the default certificate.
-    pub(in crate::serve) fn fingerprint(&self) -> Option<Fingerprint> {
-        self.shown().default.as_ref()?.cert.first().map(|certificate| Fingerprint::from_der(certificate))
     }
 
     /// Rereads the files every minute, until the future is dropped.

@@ -283,7 +283,7 @@ fn of_processes() -> Vec<Scenario> {
     };
     let queue = |value: u64| Change::External("queue", value);
     let slow = json!({"scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 60}]}});
-    let two = |scenario: Scenario| Scenario { replicas: 2, ..scenario };
+    let two = |scenario: Scenario| Scenario { replicas: 2, checkpoint: true, ..scenario };
     vec![
         two(scenario(
             "hand-over",

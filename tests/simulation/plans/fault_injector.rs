@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::world::{HPAS, World};
-use crate::network::Network;
 
 /// The fault of a plan. Calls and events are numbered over all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +66,6 @@ pub(crate) struct Log {
 pub(crate) struct SharedState {
     pub(crate) world: World,
     pub(crate) plant: Option<SeededBug>,
-    /// The network between the replicas.
-    pub(crate) network: Network,
     fault: Option<Fault>,
     started: Instant,
     log: Mutex<Log>,
@@ -76,14 +73,7 @@ pub(crate) struct SharedState {
 
 impl SharedState {
     pub(crate) fn new(world: World, fault: Option<Fault>, plant: Option<SeededBug>) -> Self {
-        Self {
-            world,
-            plant,
-            network: Network::default(),
-            fault,
-            started: Instant::now(),
-            log: Mutex::default(),
-        }
+        Self { world, plant, fault, started: Instant::now(), log: Mutex::default() }
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {

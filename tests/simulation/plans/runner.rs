@@ -213,7 +213,6 @@ async fn run_process(link: Arc<FaultInjector>, clock: &SharedClock, config: Conf
         observers: Vec::new(),
         phase: Phase::FirstSync,
         election: ElectionRuntime::Shared,
-        link: Some(link.ground.network.join(&link.dead)),
     };
     let stopped = stop.clone();
     let running =

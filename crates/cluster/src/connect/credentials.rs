@@ -159,7 +159,7 @@ impl TokenFile {
     }
 }
 
-pub(crate) fn read_token(path: &std::path::Path) -> Result<HeaderValue, CredentialError> {
+fn read_token(path: &std::path::Path) -> Result<HeaderValue, CredentialError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| CredentialError::File { path: path.to_owned(), reason: error.to_string() })?;
     if text.trim().is_empty() {

@@ -33,7 +33,7 @@ use super::api_client::HttpService;
 use crate::platform;
 
 pub(super) use self::account::Account;
-pub(super) use self::credentials::{Shown, Source, read_token};
+pub(super) use self::credentials::{Shown, Source};
 pub use self::exec::PluginLimits;
 pub use self::proxy::ProxyError;
 pub use self::tls_files::TlsFileError;

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::leases::{Lease, LeaseWatch, Leases};
 use super::machine::{Action, Elector, Input, Outcome};
-use super::{CandidateExit, Heartbeat, Holder, JITTER, LeaderState, LeaseLife, LostReason, Timing};
+use super::{CandidateExit, Heartbeat, JITTER, LeaderState, LeaseLife, LostReason, Timing};
 use clock::{Jitter, SharedClock};
 use cluster::error::ApiError;
 use cluster::gate::Gate;
@@ -103,8 +103,7 @@ impl Candidate {
                 tracing::info!(lease = self.parts.leases.key(), after = before.as_deref(), "became leader");
                 let since_others =
                     self.elector.time_since_other_holder(Instant::now(), self.parts.clock.now());
-                let term = self.elector.lease().map_or(0, |lease| lease.record.transitions);
-                self.leader_state.send_replace(LeaderState::Leader { after: before, since_others, term });
+                self.leader_state.send_replace(LeaderState::Leader { after: before, since_others });
                 return started;
             }
             self.publish_standby();
@@ -285,17 +284,14 @@ impl Candidate {
         CandidateExit::NotReleased
     }
 
-    /// Publishes the holder of the Lease if its identity, term or address has changed.
+    /// Publishes the holder of the Lease if it has changed.
     fn publish_standby(&self) {
         let follows = self.follows();
         self.leader_state.send_if_modified(|leader_state| {
             if *leader_state == follows {
                 return false;
             }
-            if !leader_state.has_same_holder(&follows) {
-                let (lease, holder) = (self.parts.leases.key(), self.elector.holder());
-                tracing::info!(lease, holder, "standing by");
-            }
+            tracing::info!(lease = self.parts.leases.key(), holder = self.elector.holder(), "standing by");
             *leader_state = follows;
             true
         });
@@ -303,11 +299,7 @@ impl Candidate {
 
     fn follows(&self) -> LeaderState {
         let held = self.elector.lease().filter(|lease| lease.record.is_held());
-        LeaderState::Standby(held.map(|lease| Holder {
-            identity: lease.record.holder.clone(),
-            term: lease.record.transitions,
-            peer: lease.peer(),
-        }))
+        LeaderState::Standby(held.map(|lease| lease.record.holder.clone()))
     }
 }
 

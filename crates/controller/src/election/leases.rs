@@ -14,7 +14,6 @@ use kube::Api;
 use kube::api::{PostParams, WatchEvent, WatchParams};
 use tokio::time::{Instant, timeout_at};
 
-use super::Peer;
 use cluster::client::Client;
 use cluster::decode::DecodeError;
 use cluster::error::ApiError;
@@ -92,47 +91,12 @@ impl From<wire::Lease> for Lease {
     }
 }
 
-/// The annotation of a Lease with the address and port on which its holder serves.
-const SERVING_ADDRESS: &str = "concertina.dev/serving-address";
-/// The annotation of a Lease with the fingerprint of its holder's serving certificate.
-const SERVING_CERTIFICATE: &str = "concertina.dev/serving-certificate";
-
-impl Lease {
-    /// Returns the serving address of the holder, from the annotations.
-    pub fn peer(&self) -> Option<Peer> {
-        let annotations = self.metadata.annotations.as_ref()?;
-        let address = annotations.get(SERVING_ADDRESS)?.parse().ok()?;
-        let certificate = annotations.get(SERVING_CERTIFICATE)?.parse().ok()?;
-        Some(Peer { address, certificate })
-    }
-
-    /// Returns the metadata with the annotations of `peer`, or without them if it is `None`. Other annotations stay.
-    pub fn metadata_with(&self, peer: Option<Peer>) -> ObjectMeta {
-        let mut metadata = self.metadata.clone();
-        let mut annotations = metadata.annotations.take().unwrap_or_default();
-        if let Some(Peer { address, certificate }) = peer {
-            annotations.insert(SERVING_ADDRESS.to_owned(), address.to_string());
-            annotations.insert(SERVING_CERTIFICATE.to_owned(), certificate.to_string());
-        } else {
-            annotations.remove(SERVING_ADDRESS);
-            annotations.remove(SERVING_CERTIFICATE);
-        }
-        metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
-        metadata
-    }
-}
-
-/// A function that returns the address at which other replicas reach this replica, or `None` if they cannot.
-pub type Advertised = Arc<dyn Fn() -> Option<Peer> + Send + Sync>;
-
 /// One Lease, which may not exist yet.
 #[derive(Clone)]
 pub struct Leases {
     client: Client,
     namespace: Arc<str>,
     name: Arc<str>,
-    /// The source of the address to publish in the Lease.
-    advertised: Option<Advertised>,
 }
 
 impl fmt::Debug for Leases {
@@ -145,18 +109,7 @@ impl Leases {
     /// Creates a client of the Lease with the given name. `timeout` limits each request, so that there is time for a
     /// second request if the first hangs.
     pub fn new(client: &Client, namespace: &str, name: &str, timeout: Duration) -> Self {
-        Self {
-            client: client.within(timeout),
-            namespace: namespace.into(),
-            name: name.into(),
-            advertised: None,
-        }
-    }
-
-    /// Sets the source of the address that the holder publishes in the Lease.
-    #[must_use]
-    pub fn with_peer(self, advertised: Option<Advertised>) -> Self {
-        Self { advertised, ..self }
+        Self { client: client.within(timeout), namespace: namespace.into(), name: name.into() }
     }
 
     /// Returns `namespace/name`.
@@ -172,22 +125,14 @@ impl Leases {
     /// Creates the Lease with the given record. Fails if the Lease exists.
     pub async fn create(&self, record: &Record) -> Result<Lease, ApiError> {
         let metadata = ObjectMeta { name: Some(self.name.to_string()), ..ObjectMeta::default() };
-        let lease = self.object(&Lease { record: record.clone(), metadata });
+        let lease = wire::Lease { metadata, spec: Some(record.clone().into()) };
         Ok(self.api().create(&PostParams::default(), &lease).await?.into())
     }
 
-    /// Replaces the Lease if its `resourceVersion` is unchanged. Keeps all metadata except for the annotations of the
-    /// serving address and its certificate.
+    /// Replaces the Lease if its `resourceVersion` is unchanged. Keeps all metadata.
     pub async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
-        let lease = self.object(lease);
+        let lease = wire::Lease { metadata: lease.metadata.clone(), spec: Some(lease.record.clone().into()) };
         Ok(self.api().replace(&self.name, &PostParams::default(), &lease).await?.into())
-    }
-
-    fn object(&self, lease: &Lease) -> wire::Lease {
-        // A released Lease has no address.
-        let here =
-            self.advertised.as_ref().filter(|_| lease.record.is_held()).and_then(|advertised| advertised());
-        wire::Lease { metadata: lease.metadata_with(here), spec: Some(lease.record.clone().into()) }
     }
 
     /// Watches the Lease for changes after the given version.
@@ -237,7 +182,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use cluster::user::Fingerprint;
 
     #[test]
     fn record_is_serialized_like_client_go() {
@@ -260,30 +204,6 @@ mod tests {
         );
         let released = serde_json::to_value(LeaseSpec::from(Record::default())).unwrap();
         assert_eq!(released, json!({"holderIdentity": "", "leaseDurationSeconds": 0, "leaseTransitions": 0}));
-    }
-
-    #[test]
-    fn metadata_contains_the_serving_address_and_keeps_other_annotations() {
-        let lease_with = |metadata| Lease { metadata, ..Lease::default() };
-        let parsed = |metadata| lease_with(serde_json::from_value(metadata).unwrap());
-        let mut peers = ["10.0.0.1:10257", "[fd00::1]:10257"].map(|address| Peer {
-            address: address.parse().unwrap(),
-            certificate: Fingerprint::from_der(address.as_bytes()),
-        });
-        let lease = parsed(json!({"annotations": {"a": "b"}, "name": "concertina", "resourceVersion": "7"}));
-        assert_eq!(lease.peer(), None);
-        for peer in peers {
-            let annotated = lease_with(lease.metadata_with(Some(peer)));
-            assert_eq!(annotated.peer(), Some(peer));
-            // The annotations are replaced, then removed.
-            peers.reverse();
-            assert_eq!(lease_with(annotated.metadata_with(Some(peers[0]))).peer(), Some(peers[0]));
-            assert_eq!(annotated.metadata_with(None), lease.metadata);
-        }
-        let bare = parsed(json!({"name": "concertina"}));
-        assert_eq!(bare.metadata_with(None), bare.metadata);
-        let broken = json!({SERVING_ADDRESS: "x", SERVING_CERTIFICATE: "y"});
-        assert_eq!(parsed(json!({"annotations": broken})).peer(), None);
     }
 
     #[test]

@@ -14,12 +14,10 @@ pub mod machine;
 
 pub use self::candidate::{Candidate, Parts};
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::platform;
-use cluster::user::Fingerprint;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -72,28 +70,18 @@ impl Heartbeat {
     }
 }
 
-/// The address of a replica and its serving certificate. The Lease contains those of the leader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// The replica's secure port, at an address that the other replicas can reach.
-    pub address: SocketAddr,
-    /// The fingerprint of the replica's certificate. A server with another certificate is rejected.
-    pub certificate: Fingerprint,
-}
-
 /// The state of a candidate, which the other parts of its process read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderState {
-    /// The candidate does not lead. `None` if the Lease is free or was not observed.
-    Standby(Option<Holder>),
+    /// The candidate does not lead. The value is the identity of the holder, or `None` if the Lease is free or was not
+    /// observed.
+    Standby(Option<String>),
     /// The candidate leads.
     Leader {
         /// The previous holder.
         after: Option<String>,
         /// Time since another candidate last renewed or released the Lease. `None` if unknown.
         since_others: Option<Duration>,
-        /// Number of changes of the holder.
-        term: i32,
     },
 }
 
@@ -120,29 +108,6 @@ impl LeaseLife {
     /// Records an observation of the Lease. `until`: the end of the Lease, `None` without an observation.
     pub fn observe(&self, until: Option<Instant>) {
         *self.until.lock() = until;
-    }
-}
-
-/// The holder of the Lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
-    /// The holder's identity.
-    pub identity: String,
-    /// Number of changes of the holder when this holder acquired the Lease. Each new holder of the same Lease object
-    /// has a higher number.
-    pub term: i32,
-    /// The holder's serving address, if the holder publishes one.
-    pub peer: Option<Peer>,
-}
-
-impl LeaderState {
-    fn has_same_holder(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Standby(one), Self::Standby(other)) => {
-                one.as_ref().map(|holder| &holder.identity) == other.as_ref().map(|holder| &holder.identity)
-            }
-            _ => false,
-        }
     }
 }
 

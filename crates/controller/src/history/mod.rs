@@ -1,4 +1,4 @@
-//! Preserves histories across restarts and failovers. Before its first sync, a leader restores them from the checkpoint
+//! Preserves histories across changes of the leader and restarts. Before its first sync, a leader restores them from the checkpoint
 //! if one exists, otherwise from status and events.
 //!
 //! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at most. For a
@@ -8,7 +8,6 @@
 pub mod checkpoint;
 pub mod codec;
 pub mod rebuild;
-pub mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +19,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::checkpoint::{Checkpoint, Entry, Shard, TOLERANCE};
 use self::rebuild::{EventsError, Rescales};
-use self::replica::Handover;
 use crate::reconcile::{Controller, KeptHistory};
 use crate::store::HpaRecord;
 use cluster::client::Client;
@@ -41,20 +39,16 @@ pub struct RestoreCounts {
 }
 
 /// Restores the history of every HPA without recommendations. `namespaces`: the watched namespaces, or `None` for all.
-/// Restores nothing after a complete handover.
 pub async fn restore(
     controller: &Controller,
     reads: &Client,
     namespaces: Option<&BTreeSet<String>>,
     mut checkpoint: Option<&mut Checkpoint>,
-    inheritance: Handover,
 ) -> RestoreCounts {
     let mut restored = RestoreCounts::default();
     controller.histories.start_restore();
     let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
-    hpas.retain(|hpa| {
-        inheritance != Handover::HandedOver && controller.histories.get(&hpa.uid).recommendations.is_empty()
-    });
+    hpas.retain(|hpa| controller.histories.get(&hpa.uid).recommendations.is_empty());
 
     if let Some(checkpoint) = &mut checkpoint {
         let shards = checkpoint.read(WITHIN).await;

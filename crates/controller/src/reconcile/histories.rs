@@ -1,12 +1,6 @@
 //! The histories of all HPAs, by UID. An HPA that is recreated under its name starts with an empty history.
-//!
-//! Every history has the number of its last change, so that a standby with a copy fetches only changes.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Place;
-use std::fmt;
-use std::ops::Bound;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,8 +15,6 @@ use clock::Anchor;
 /// The histories of all HPAs.
 #[derive(Debug, Default)]
 pub struct Histories {
-    /// Identifies the process. Change numbers are comparable only within one process.
-    epoch: u64,
     /// Whether the restore of earlier histories has started.
     has_past: AtomicBool,
     inner: Mutex<Inner>,
@@ -30,11 +22,9 @@ pub struct Histories {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_uid: BTreeMap<Arc<str>, Entry>,
-    /// UIDs by the number of their last change.
-    by_change: BTreeMap<u64, Arc<str>>,
-    /// The last assigned change number.
-    last: u64,
+    by_uid: BTreeMap<Arc<str>, KeptHistory>,
+    /// The number of changes.
+    changes: u64,
     /// The first reading of the clock, or the first reading after its last jump.
     anchor: Option<Anchor>,
     /// Sum of all jumps of the clock.
@@ -48,12 +38,6 @@ pub struct ClockReading {
     pub at: Timestamp,
     /// Sum of all jumps of the clock before this reading.
     pub set: SignedDuration,
-}
-
-#[derive(Debug, Default)]
-struct Entry {
-    kept: KeptHistory,
-    change: u64,
 }
 
 /// The history of an HPA and of its scaling policy.
@@ -88,28 +72,6 @@ impl KeptHistory {
     }
 }
 
-/// The state of a copy of the histories. The text form is `epoch.change`, with the epoch in hexadecimal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Revision {
-    /// The epoch of the copied process.
-    pub epoch: u64,
-    /// The last change in the copy.
-    pub change: u64,
-}
-
-/// Changes of the histories, in the order of their numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
-    /// Whether a full copy starts here, which replaces the receiver's copy.
-    pub full: bool,
-    /// The state of the copy after these changes.
-    pub upto: Revision,
-    /// Whether more changes follow after `upto`.
-    pub more: bool,
-    /// Current histories by UID.
-    pub histories: Vec<(Arc<str>, KeptHistory)>,
-}
-
 /// A rescale by another process, derived from the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchedRescale {
@@ -127,21 +89,16 @@ impl Histories {
         Self::default()
     }
 
-    /// Creates empty histories. `epoch` distinguishes this process from all others.
-    pub fn with_epoch(epoch: u64) -> Self {
-        Self { epoch, ..Self::default() }
-    }
-
     /// Returns a copy of one HPA's history, or an empty history if the HPA has none.
     pub fn get(&self, uid: &str) -> History {
-        let kept = self.inner.lock().by_uid.get(uid).map(|entry| Arc::clone(&entry.kept.history));
+        let kept = self.inner.lock().by_uid.get(uid).map(|kept| Arc::clone(&kept.history));
         kept.map(|history| History::clone(&history)).unwrap_or_default()
     }
 
     /// Returns the metrics of earlier syncs, for the scaling policy of an HPA.
     pub fn policy(&self, uid: &str) -> Arc<PolicyHistory> {
         let inner = self.inner.lock();
-        inner.by_uid.get(uid).and_then(|entry| entry.kept.policy.clone()).unwrap_or_default()
+        inner.by_uid.get(uid).and_then(|kept| kept.policy.clone()).unwrap_or_default()
     }
 
     /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `None` drops the
@@ -149,7 +106,7 @@ impl Histories {
     pub fn commit_policy(&self, uid: &Arc<str>, policy: Option<PolicyHistory>, moment: ClockReading) {
         let (set, is_known) = {
             let inner = self.inner.lock();
-            let known = inner.by_uid.get(uid).is_some_and(|entry| entry.kept.policy.is_some());
+            let known = inner.by_uid.get(uid).is_some_and(|kept| kept.policy.is_some());
             (inner.set.saturating_sub(moment.set), known)
         };
         if policy.is_none() && !is_known {
@@ -209,14 +166,8 @@ impl Histories {
             tracing::warn!(%by, "wall clock jumped; adjusted history timestamps");
             inner.anchor = Some(Anchor::at(at));
             inner.set = inner.set.saturating_add(by);
-            inner.by_change.clear();
-            for (uid, entry) in &mut inner.by_uid {
-                entry.kept.shift(by);
-                // Every standby must fetch all histories again.
-                inner.last += 1;
-                entry.change = inner.last;
-                inner.by_change.insert(entry.change, Arc::clone(uid));
-            }
+            inner.changes += 1;
+            inner.by_uid.values_mut().for_each(|kept| kept.shift(by));
         }
         ClockReading { at, set: inner.set }
     }
@@ -282,37 +233,18 @@ impl Histories {
 
     /// Drops the history of an HPA.
     pub fn forget(&self, uid: &str) {
-        let mut inner = self.inner.lock();
-        if let Some(entry) = inner.by_uid.remove(uid) {
-            inner.by_change.remove(&entry.change);
-        }
+        self.inner.lock().by_uid.remove(uid);
     }
 
-    /// Returns changes since a revision, with at most `most` histories. A receiver without a copy, or with a copy from
-    /// another process, gets all histories.
-    pub fn changed_since(&self, since: Option<Revision>, most: usize) -> Changed {
+    /// Returns all histories by UID.
+    pub fn all(&self) -> Vec<(Arc<str>, KeptHistory)> {
         let inner = self.inner.lock();
-        let since = since.filter(|since| since.epoch == self.epoch && since.change <= inner.last);
-        let after = since.map_or(Bound::Unbounded, |since| Bound::Excluded(since.change));
-        let mut changed = inner.by_change.range((after, Bound::Unbounded));
-        let mut upto = since.map_or(0, |since| since.change);
-        let mut histories = Vec::new();
-        for (change, uid) in changed.by_ref().take(most) {
-            if let Some(entry) = inner.by_uid.get(uid) {
-                histories.push((Arc::clone(uid), entry.kept.clone()));
-            }
-            upto = *change;
-        }
-        let more = changed.next().is_some();
-        if !more {
-            upto = inner.last;
-        }
-        Changed { full: since.is_none(), upto: Revision { epoch: self.epoch, change: upto }, more, histories }
+        inner.by_uid.iter().map(|(uid, kept)| (Arc::clone(uid), kept.clone())).collect()
     }
 
-    /// Returns the revision of a complete copy.
-    pub fn revision(&self) -> Revision {
-        Revision { epoch: self.epoch, change: self.inner.lock().last }
+    /// Returns the number of changes so far. Equal numbers mean equal histories, except for dropped ones.
+    pub fn changes(&self) -> u64 {
+        self.inner.lock().changes
     }
 
     /// Returns the number of HPAs with a history.
@@ -335,31 +267,15 @@ impl Histories {
     fn change_kept(&self, uid: &Arc<str>, change: impl FnOnce(&mut KeptHistory) -> bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        let number = inner.last + 1;
-        let (key, previous) = match inner.by_uid.entry(Arc::clone(uid)) {
-            Place::Occupied(mut place) => {
-                let entry = place.get_mut();
-                if !change(&mut entry.kept) {
-                    return;
-                }
-                let previous = std::mem::replace(&mut entry.change, number);
-                (Arc::clone(place.key()), Some(previous))
-            }
-            Place::Vacant(place) => {
-                let mut kept = KeptHistory::default();
-                if !change(&mut kept) {
-                    return;
-                }
-                let key = Arc::clone(place.key());
-                place.insert(Entry { kept, change: number });
-                (key, None)
-            }
-        };
-        if let Some(previous) = previous {
-            inner.by_change.remove(&previous);
+        if let Some(kept) = inner.by_uid.get_mut(uid) {
+            inner.changes += u64::from(change(kept));
+            return;
         }
-        inner.by_change.insert(number, key);
-        inner.last = number;
+        let mut kept = KeptHistory::default();
+        if change(&mut kept) {
+            inner.changes += 1;
+            inner.by_uid.insert(Arc::clone(uid), kept);
+        }
     }
 }
 
@@ -391,27 +307,6 @@ fn add_missing(theirs: &mut History, direction: Direction, ours: &[ScaleEvent]) 
 fn end_of_second(second: Timestamp) -> Timestamp {
     second.checked_add(SignedDuration::from_nanos(999_999_999)).unwrap_or(Timestamp::MAX)
 }
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}.{}", self.epoch, self.change)
-    }
-}
-
-impl FromStr for Revision {
-    type Err = RevisionError;
-
-    fn from_str(text: &str) -> Result<Self, RevisionError> {
-        let (epoch, change) = text.split_once('.').ok_or(RevisionError)?;
-        let epoch = u64::from_str_radix(epoch, 16).map_err(|_| RevisionError)?;
-        Ok(Self { epoch, change: change.parse().map_err(|_| RevisionError)? })
-    }
-}
-
-/// The text is not a revision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be an epoch in hexadecimal, a dot and a number")]
-pub struct RevisionError;
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::histories::ClockReading;
-pub use self::histories::{Changed, Histories, KeptHistory, Revision, RevisionError, WatchedRescale};
+pub use self::histories::{Histories, KeptHistory, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};
 pub(crate) use self::policy_inputs::Adapters;
 pub use self::policy_inputs::Bursts;

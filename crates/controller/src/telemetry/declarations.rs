@@ -334,18 +334,6 @@ metrics! {
             "Changes made by another controller, compared with this process's decision for the same period, by result.",
             "Changes made by another controller, compared with Concertina's decision for the same period.",
         );
-        history_pulls: CounterVec = counter(
-            "concertina_history_pulls_total",
-            &["result"],
-            "Requests of a standby for the histories of the leader, by result.",
-            "Requests of this standby for the histories of the leader, by result.",
-        );
-        history_age: GaugeVec = gauge(
-            "concertina_history_age_seconds",
-            &["name"],
-            "Time since a standby's copy of the leader's histories was complete, in seconds. 'name' is the name of the lease.",
-            "Time since this standby's copy of the leader's histories was complete. Standby only.",
-        );
     }
     "Histories" {
         restored: GaugeVec = gauge(

@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use policies::steps::{PolicyEffect, StepReason};
 use prometheus::{Counter, Gauge, Histogram, Registry};
 
-pub use super::Pull;
 use super::declarations::Families;
 pub use super::exposition::CONTENT_TYPE;
 use super::exposition::render;

@@ -25,31 +25,6 @@ use cluster::client::{Attempt, RequestObserver};
 use cluster::metrics::ApiObserver;
 use sources::SourceObserver;
 
-/// The result of a standby's request for the leader's histories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pull {
-    /// The histories arrived.
-    Ok,
-    /// The connection failed or timed out, or another process responded.
-    Unreachable,
-    /// The leader refused the request, or the standby had no valid credentials for it.
-    Refused,
-    /// The response was invalid or too large.
-    Invalid,
-}
-
-impl Pull {
-    /// Returns the value of the label `result`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unreachable => "unreachable",
-            Self::Refused => "refused",
-            Self::Invalid => "invalid",
-        }
-    }
-}
-
 impl Metrics {
     /// Sets the state of takeover safety: 1 for the state `now`, 0 for all other states.
     pub fn takeover(&self, now: TakeoverState) {
@@ -120,22 +95,6 @@ impl Metrics {
     pub fn checkpoint(&self, bytes: usize, left_out: usize) {
         self.families().checkpoint_bytes.with_label_values(&NO_LABELS).set(bytes as f64);
         self.families().checkpoint_left_out.with_label_values(&NO_LABELS).set(left_out as f64);
-    }
-
-    /// Counts a standby's request for the leader's histories.
-    pub fn history_pulled(&self, result: Pull) {
-        self.families().history_pulls.with_label_values(&[result.as_str()]).inc();
-    }
-
-    /// Registers `age`, which returns the age of the histories that were copied from the holder of `lease`. Without a
-    /// copy, no series is exposed.
-    pub fn history_age(&self, lease: &str, age: impl Fn() -> Option<Duration> + Send + 'static) {
-        let (ages, lease) = (self.families().history_age.clone(), lease.to_owned());
-        self.before_render(move || match age() {
-            Some(age) => ages.with_label_values(&[&lease]).set(age.as_secs_f64()),
-            // The removal fails if the series does not exist.
-            None => drop(ages.remove_label_values(&[&lease])),
-        });
     }
 }
 

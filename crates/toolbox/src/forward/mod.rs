@@ -35,7 +35,7 @@ use cluster::body;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
-use cluster::user::{Credentials, Trust, UserError};
+use cluster::user::{Credentials, UserError};
 
 /// Time limit of a request, from the search for the pod to the last byte.
 pub const WITHIN: Duration = Duration::from_secs(10);
@@ -355,7 +355,7 @@ async fn forward(
         // If the kubelet closes the stream with a reason, the reason takes precedence over the error of the handshake.
         biased;
         Some(reason) = refused => Err(failed(reason)),
-        tls = credentials.connect(stream, Trust::Any) => tls.map_err(ForwardError::Tls),
+        tls = credentials.connect(stream) => tls.map_err(ForwardError::Tls),
     }
 }
 

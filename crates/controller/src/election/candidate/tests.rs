@@ -93,10 +93,7 @@ async fn first_candidate_leads_at_once_and_the_second_stands_by() {
     assert_eq!(a.leads().await, Duration::ZERO);
     let b = rig.start("b");
     pass(120).await;
-    assert_eq!(
-        *b.leader_state.borrow(),
-        LeaderState::Standby(Some(Holder { identity: "a".to_owned(), term: 0, peer: None }))
-    );
+    assert_eq!(*b.leader_state.borrow(), LeaderState::Standby(Some("a".to_owned())));
     assert!(b.gate.refusal().is_some());
     assert_eq!(rig.holder(), "a");
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(0));
@@ -114,7 +111,7 @@ async fn released_lease_is_acquired_at_once() {
     assert!(b.leads().await < Duration::from_millis(100));
     assert_eq!(
         *b.leader_state.borrow(),
-        LeaderState::Leader { after: None, since_others: Some(Duration::ZERO), term: 1 }
+        LeaderState::Leader { after: None, since_others: Some(Duration::ZERO) }
     );
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
 }
@@ -186,7 +183,7 @@ async fn crashed_leader_is_replaced_after_its_lease_length_by_any_clock() {
         let waited = b.leads().await;
         assert!(waited > Duration::from_secs(12) && waited <= Duration::from_secs(15), "{waited:?}");
         let leader_state = b.leader_state.borrow().clone();
-        let LeaderState::Leader { after: Some(after), since_others: Some(since), .. } = leader_state else {
+        let LeaderState::Leader { after: Some(after), since_others: Some(since) } = leader_state else {
             panic!("{leader_state:?}")
         };
         assert_eq!(after, "a");

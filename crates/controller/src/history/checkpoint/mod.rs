@@ -1,5 +1,4 @@
-//! Stores histories in ConfigMaps next to the Lease, so that a restart of all replicas loses nothing
-//! (`--history-checkpoint`).
+//! Stores histories in ConfigMaps next to the Lease, from which the next leader continues (`--history-checkpoint`).
 //!
 //! The leader writes changed ConfigMaps at intervals of [`EVERY`], and all ConfigMaps in use once more at shutdown. The
 //! last write of a clean shutdown contains a mark. No change follows the mark, so the next leader reads exact
@@ -21,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::shards::{Arrangement, Candidate, arrange, fnv1a};
 pub use self::shards::{CheckpointPlace, Entry, MOST_SHARDS, Shard, ShardError};
 use crate::history::codec;
-use crate::reconcile::{Controller, Histories, KeptHistory, Revision};
+use crate::reconcile::{Controller, Histories, KeptHistory};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::{Backoff, SharedClock};
 use cluster::client::Clients;
@@ -55,8 +54,8 @@ pub struct Checkpoint {
     shards: Vec<ShardMap>,
     /// Number of shards in use.
     used: usize,
-    /// Revision of the last successful save.
-    saved: Option<Revision>,
+    /// [`Histories::changes`] at the last successful save.
+    saved: Option<u64>,
     /// Maximum bytes of a shard.
     limit: usize,
     /// Number of HPAs that the last save left out.
@@ -243,8 +242,8 @@ impl Checkpoint {
     async fn save(&mut self, histories: &Histories, ended: bool) -> Result<(), ApiError> {
         // Correct the histories for jumps of the clock.
         histories.correct_clock(self.clock.now());
-        let revision = histories.revision();
-        if !ended && self.saved == Some(revision) {
+        let changes = histories.changes();
+        if !ended && self.saved == Some(changes) {
             return Ok(());
         }
         let Arrangement { shards, left_out } = arrange(candidates(histories).await, self.used, self.limit);
@@ -285,7 +284,7 @@ impl Checkpoint {
         self.telemetry.checkpoint(size, left_out);
         self.log_result(error.as_ref());
         if error.is_none() {
-            self.saved = Some(revision);
+            self.saved = Some(changes);
         }
         error.map_or(Ok(()), Err)
     }
@@ -370,7 +369,7 @@ impl Running {
 
 /// Encodes every history that has entries or metrics of earlier syncs.
 async fn candidates(histories: &Histories) -> Vec<Candidate> {
-    let all = histories.changed_since(None, usize::MAX).histories;
+    let all = histories.all();
     let mut candidates = Vec::with_capacity(all.len());
     for some in all.chunks(AT_ONCE) {
         for (uid, kept) in some {

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::assembly::{Parts, Phase};
-use crate::history::replica::Handover;
 use crate::history::{RestoreCounts, restore};
 use crate::options::Options;
 use crate::store::{HpaRecord, Key};
@@ -67,7 +66,7 @@ impl World {
 
     async fn restored(&self, controller: &Controller) -> RestoreCounts {
         let mut checkpoint = self.checkpoint();
-        restore(controller, &self.clients.watch, None, Some(&mut checkpoint), Handover::Nothing).await
+        restore(controller, &self.clients.watch, None, Some(&mut checkpoint)).await
     }
 
     /// Returns the approximate size of the data in each ConfigMap, in bytes.
@@ -202,8 +201,7 @@ async fn histories_spread_over_two_config_maps_and_shrink_to_one() {
     assert!(world.sizes()[1] > 1000);
     let after = world.controller(100);
     let mut checkpoint = world.checkpoint();
-    let restored =
-        restore(&after, &world.clients.watch, None, Some(&mut checkpoint), Handover::Nothing).await;
+    let restored = restore(&after, &world.clients.watch, None, Some(&mut checkpoint)).await;
     assert_eq!(restored.exact, 100);
     checkpoint.save(&after.histories, false).await.unwrap();
     let sizes = world.sizes();
@@ -299,4 +297,23 @@ async fn existing_history_is_not_restored() {
     after.histories.seed(&uid(0).into(), own.clone());
     assert_eq!(world.restored(&after).await.exact, 1);
     assert_eq!(after.histories.get(&uid(0)), own);
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousand_hpas_take_one_request_per_interval() {
+    let world = World::new();
+    let controller = world.controller(1000);
+    fill(&controller, 1000, 20);
+    let running = world.checkpoint().start(Arc::clone(&controller));
+    for _ in 0..40 {
+        sleep(EVERY).await;
+        // Every HPA has another recommendation.
+        fill(&controller, 1000, 20);
+    }
+    running.finish(true).await;
+    let requests = world.cluster.requests().count(|request| request.path.contains("/configmaps"));
+    let size = world.sizes()[0];
+    eprintln!("{requests} requests in ten minutes with {size} bytes each");
+    assert!((40..=42).contains(&requests), "{requests}");
+    assert!((100_000..250_000).contains(&size) && world.sizes()[1] == 0, "{:?}", world.sizes());
 }

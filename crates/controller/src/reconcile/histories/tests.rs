@@ -15,10 +15,6 @@ fn recommends(replicas: i32) -> Changes {
     Changes { recommendation: Some(added), ..Changes::default() }
 }
 
-fn uids(changed: &Changed) -> Vec<&str> {
-    changed.histories.iter().map(|(uid, _)| &**uid).collect()
-}
-
 /// Creates a `behavior` with a policy of ten minutes in both directions.
 fn behavior() -> Behavior {
     let policy = ScalingPolicy { kind: PolicyKind::Pods, value: 4, period_seconds: 600 };
@@ -54,10 +50,10 @@ async fn clock_jump_keeps_the_age_of_every_entry() {
     tokio::time::advance(Duration::from_secs(30)).await;
     let ahead = histories.correct_clock(at("02:00") + SignedDuration::from_hours(5));
     assert_eq!(age(ahead), SignedDuration::from_mins(1));
-    // After a jump, every copy is stale.
-    let copied = histories.revision();
+    // A jump changes the histories.
+    let changes = histories.changes();
     let again = histories.correct_clock(ahead.at - SignedDuration::from_hours(5));
-    assert_eq!(uids(&histories.changed_since(Some(copied), 9)), ["a"]);
+    assert_eq!(histories.changes(), changes + 1);
     // The clock is set back by less than a second, for example by a leap second.
     let back = histories.correct_clock(again.at - SignedDuration::from_millis(128));
     assert_eq!(age(back), SignedDuration::from_mins(1));
@@ -68,61 +64,25 @@ async fn clock_jump_keeps_the_age_of_every_entry() {
 }
 
 #[test]
-fn copy_receives_each_change_once() {
-    let histories = Histories::with_epoch(7);
-    let all: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).into();
-    for uid in &all {
-        histories.add(uid, &recommends(1));
-    }
-    let first = histories.changed_since(None, 10);
-    assert_eq!((uids(&first), first.full, first.more), (vec!["a", "b", "c"], true, false));
-    histories.add(&all[1], &recommends(2));
-    let next = histories.changed_since(Some(first.upto), 10);
-    assert_eq!((uids(&next), next.full), (vec!["b"], false));
-    assert_eq!(next.histories[0].1.history.recommendations.len(), 2);
-    assert!(histories.changed_since(Some(next.upto), 10).histories.is_empty());
-    // A copied history does not change.
-    assert_eq!(first.histories[1].1.history.recommendations.len(), 1);
-}
-
-#[test]
-fn copy_of_another_process_starts_from_empty() {
-    let histories = Histories::with_epoch(7);
-    histories.add(&"a".into(), &recommends(1));
-    let revision = histories.revision();
-    assert!(histories.changed_since(Some(Revision { epoch: 8, ..revision }), 10).full);
-    assert!(histories.changed_since(Some(Revision { change: 2, ..revision }), 10).full);
-    assert!(!histories.changed_since(Some(revision), 10).full);
-}
-
-#[test]
-fn many_changes_arrive_in_parts() {
-    let histories = Histories::with_epoch(7);
-    for number in 0..5 {
-        histories.add(&format!("hpa-{number}").into(), &recommends(1));
-    }
-    let (mut since, mut received) = (None, Vec::new());
-    loop {
-        let part = histories.changed_since(since, 2);
-        assert_eq!(part.full, since.is_none());
-        received.extend(uids(&part).into_iter().map(str::to_owned));
-        since = Some(part.upto);
-        if !part.more {
-            break;
-        }
-    }
-    assert_eq!(received, ["hpa-0", "hpa-1", "hpa-2", "hpa-3", "hpa-4"]);
-    assert_eq!(since, Some(histories.revision()));
+fn copy_does_not_change_and_every_change_is_counted() {
+    let (histories, uid) = (Histories::new(), Arc::from("a"));
+    histories.add(&uid, &recommends(1));
+    let copy = histories.all();
+    assert_eq!((copy.len(), histories.changes()), (1, 1));
+    histories.add(&uid, &recommends(2));
+    histories.add(&uid, &Changes::default());
+    assert_eq!(histories.changes(), 2);
+    assert_eq!(copy[0].1.history.recommendations.len(), 1);
+    assert_eq!(histories.all()[0].1.history.recommendations.len(), 2);
 }
 
 #[test]
 fn forget_leaves_no_trace() {
-    let histories = Histories::with_epoch(7);
+    let histories = Histories::new();
     histories.add(&"a".into(), &recommends(1));
     histories.forget("a");
     assert!(histories.is_empty());
-    assert!(histories.changed_since(None, 10).histories.is_empty());
-    assert!(histories.inner.lock().by_change.is_empty());
+    assert!(histories.all().is_empty());
 }
 
 #[test]
@@ -137,10 +97,10 @@ fn rescale_that_is_recorded_already_is_not_counted_again() {
     for (what, recorded, rescale, expected) in cases {
         let (histories, uid) = (Histories::new(), Arc::from("a"));
         histories.seed(&uid, ups(&recorded));
-        let revision = histories.revision();
+        let changes = histories.changes();
         histories.remember(&uid, &behavior(), rescale, at("02:00"));
         assert_eq!(histories.get("a"), ups(&expected), "{what}");
-        assert_eq!(histories.revision() == revision, recorded.len() == expected.len(), "{what}");
+        assert_eq!(histories.changes() == changes, recorded.len() == expected.len(), "{what}");
     }
 }
 
@@ -172,14 +132,4 @@ fn inherited_history_keeps_rescales_from_the_watch_once() {
     let theirs = [event("00:30.5", 1), event("01:00.25", 3)];
     histories.inherit(&uid, ups(&theirs));
     assert_eq!(histories.get("a"), ups(&[theirs[0], theirs[1], observed("02:00", 2)]));
-}
-
-#[test]
-fn revision_round_trips_through_text() {
-    let revision = Revision { epoch: u64::MAX - 1, change: 12 };
-    assert_eq!(revision.to_string(), "fffffffffffffffe.12");
-    assert_eq!(revision.to_string().parse(), Ok(revision));
-    for wrong in ["", ".", "1", "1.", "g.1", "1.-1", "1.2.3"] {
-        assert_eq!(wrong.parse::<Revision>(), Err(RevisionError), "{wrong}");
-    }
 }

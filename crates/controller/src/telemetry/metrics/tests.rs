@@ -54,8 +54,6 @@ fn busy() -> Metrics {
     metrics.reloaded(true);
     SourceObserver::down(&metrics, "main", Some(false));
     metrics.shadow_decision("same");
-    metrics.history_pulled(Pull::Ok);
-    metrics.history_age("concertina", || Some(Duration::from_secs(1)));
     metrics.restored("checkpoint", 6);
     metrics.checkpoint_write("written");
     metrics.checkpoint(4096, 1);
