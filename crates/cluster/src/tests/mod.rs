@@ -382,7 +382,7 @@ async fn reviews_of_made_up_tokens_have_a_rate() {
     let start = Instant::now();
     let made_up = (0..230).map(|number| {
         let client = clients.reviews.clone();
-        async move { permission::token(&client, &format!("token-{number}"), None).await.unwrap() }
+        async move { permission::token(&client, &format!("token-{number}")).await.unwrap() }
     });
     assert!(futures::future::join_all(made_up).await.iter().all(Option::is_none));
     // The first 30 requests are a burst, and 20 requests per second follow.
