@@ -1,5 +1,8 @@
 //! The time between syncs, and its effect on counts: a model of upstream's queue, in which syncs take time, next to the
 //! controller. A rate policy or a window of n sync periods ends at the n-th sync, as in upstream.
+//!
+//! `draw` draws cases, `model` plays them, and `core` plays them with the controller's rules and schedule. `whole` runs
+//! whole controllers, and `replay` compares them with the model.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,13 +20,21 @@ mod draw;
 mod many_seeds;
 #[path = "cadence/model.rs"]
 mod model;
+#[path = "cadence/replay.rs"]
+mod replay;
+#[path = "cadence/whole.rs"]
+mod whole;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use self::core::Phases;
 use self::draw::{LONGEST, draw};
 use self::many_seeds::{chosen, each_seed, print};
 use self::model::{Case, RatePolicy, Rules, Step, Synced};
+use self::replay::{Replayed, replay};
 
 /// A fast allocator, because allocation takes a third of the time of a case.
 #[global_allocator]
@@ -31,6 +42,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The default number of drawn cases.
 const CASES: u64 = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
+/// The default number of runs of whole controllers.
+const CLUSTERS: u64 = if cfg!(debug_assertions) { 3 } else { 60 };
 /// Number of cases that share a runtime.
 const BATCH: u64 = 500;
 /// By this fraction of the period, a slot moves a due time at most.
@@ -234,4 +247,64 @@ fn schedule_from_due_times_is_found() {
         CASES / 10
     ));
     assert!(single >= Single::COUNT / 2 && drawn > CASES / 20);
+}
+
+/// The totals of the replays of whole controllers.
+#[derive(Debug, Default)]
+struct Totals {
+    equal: u64,
+    ties: u64,
+    different: u64,
+    syncs: usize,
+    /// Syncs for new HPAs and changed specs.
+    changes: usize,
+    /// Syncs that were skipped because the watch had not delivered the last status.
+    skips: usize,
+}
+
+/// Runs whole controllers and replays what happened to each HPA in the model.
+fn compare_controllers(clusters: u64, has_bug: bool) -> Totals {
+    let totals = Mutex::new(Totals::default());
+    each_seed(&(0..clusters), |seed| {
+        let plan = Arc::new(draw::plan(seed));
+        let facts = in_virtual_time(whole::play(Arc::clone(&plan), has_bug));
+        let mut totals = totals.lock();
+        for (number, (hpa, facts)) in plan.hpas.iter().zip(&facts).enumerate() {
+            match replay(hpa, facts, plan.period) {
+                Replayed::Equal { syncs, changes, skips } => {
+                    totals.equal += 1;
+                    totals.syncs += syncs;
+                    totals.changes += changes;
+                    totals.skips += skips;
+                }
+                Replayed::Tie => totals.ties += 1,
+                Replayed::Different(text) => {
+                    totals.different += 1;
+                    if totals.different <= PRINTED && !has_bug {
+                        print(&format!("cluster {seed}, HPA {number}: {text}: {hpa:?}, {facts:?}"));
+                    }
+                }
+            }
+        }
+    });
+    totals.into_inner()
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the duration of the test is measured in real time")]
+fn whole_controllers_sync_when_upstream_does_and_to_its_counts() {
+    let started = std::time::Instant::now();
+    let clusters = chosen("CADENCE_CLUSTERS", 0..CLUSTERS).end;
+    let totals = compare_controllers(clusters, false);
+    print(&format!("{clusters} clusters: {totals:?} in {:.1} s", started.elapsed().as_secs_f64()));
+    assert_eq!(totals.different, 0);
+    assert!(totals.ties * 10 < clusters * draw::HPAS as u64, "{totals:?}");
+    assert!(totals.skips > 0 && totals.changes > 0, "{totals:?}");
+}
+
+#[test]
+fn due_time_from_the_start_of_a_sync_is_found_in_whole_controllers() {
+    let totals = compare_controllers(CLUSTERS.div_ceil(10), true);
+    print(&format!("planted bug in whole controllers: {totals:?}"));
+    assert!(totals.different > 9 * totals.equal, "{totals:?}");
 }

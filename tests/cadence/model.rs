@@ -90,7 +90,7 @@ struct Entry {
 
 /// The memory of upstream's controller for one HPA.
 #[derive(Debug, Default)]
-struct Memory {
+pub(crate) struct Memory {
     proposals: Vec<Entry>,
     ups: Vec<Entry>,
     downs: Vec<Entry>,
@@ -99,10 +99,12 @@ struct Memory {
 
 /// The time of a sync.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
-    now: u64,
-    sync: usize,
-    stretch: u64,
+pub(crate) struct Moment {
+    pub(crate) now: u64,
+    /// The number of the sync.
+    pub(crate) sync: usize,
+    /// Each period may be up to this much longer in the compared run.
+    pub(crate) stretch: u64,
 }
 
 /// Plays a case with upstream's queue. Each period may be up to `stretch` longer in the compared run.
@@ -151,7 +153,8 @@ impl Memory {
         is_younger
     }
 
-    fn decide(&mut self, case: &Case, current: i32, proposal: i32, moment: Moment) -> i32 {
+    /// Returns the count after a decision at `moment`.
+    pub(crate) fn decide(&mut self, case: &Case, current: i32, proposal: i32, moment: Moment) -> i32 {
         if self.proposals.is_empty() {
             self.proposals.push(Entry { at: moment.now, sync: moment.sync, replicas: current });
         }
@@ -231,8 +234,8 @@ impl Memory {
         }
     }
 
-    /// Stores a rescale of an HPA with `behavior`.
-    fn rescaled(&mut self, case: &Case, change: i32, moment: Moment) {
+    /// Stores a rescale of an HPA with `behavior`, with the time at the end of its write.
+    pub(crate) fn rescaled(&mut self, case: &Case, change: i32, moment: Moment) {
         let Some([up, down]) = &case.behavior else { return };
         let rules = if change > 0 { up } else { down };
         let longest = rules.policies.iter().map(|policy| policy.seconds).max().unwrap_or(0);
