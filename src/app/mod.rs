@@ -292,7 +292,6 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
         qps: config.controller.qps.map_or(0.0, narrow),
         burst: config.burst,
-        status_qps: config.controller.status_qps.map(narrow),
         gate: if config.controller.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
         service_account: config.service_account_credentials.then(|| ServiceAccount {

@@ -77,27 +77,27 @@ async fn only_labelled_hpas_are_written_and_only_until_the_label_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_that_waits_for_a_token_is_not_sent_after_the_label_goes() {
+async fn write_that_waits_is_not_sent_after_the_label_goes() {
     let stage = stage(&["a"]);
     label(&stage, "a", Some("concertina"));
-    // After the first status write, the token bucket is empty, so the next status write waits.
-    let replica = Replica::with(&stage, |config| {
-        config.controller.status_qps = Some(0.05);
-        config.burst = 1;
-    });
+    let replica = Replica::start(&stage);
     replica.prove();
     replica.lead(None);
     stage.until("the first status", 60.0, |stage| stage.count("update", "/status") == 1).await;
+    // The client sends the next status write again after 20 s.
+    let throttled = FaultAction::RetryAfter { code: 429, seconds: 20 };
+    let fault = stage.fault("/a/status", throttled);
     stage.external("a", "57");
     stage.until("the second rescale", 60.0, |stage| stage.replicas("a") == 6).await;
     stage.pass(1.0).await;
-    assert_eq!(stage.count("update", "/status"), 1, "the status waits");
+    assert_eq!(stage.count("update", "/status"), 2, "the status waits");
+    stage.cluster.faults().remove(fault);
     let off = stage.now();
     label(&stage, "a", None);
     stage.external("a", "77");
     stage.pass(120.0).await;
     assert!(ours(&stage, "a").iter().all(|at| *at <= off), "{:?}", ours(&stage, "a"));
-    assert_eq!((stage.replicas("a"), stage.count("update", "/status")), (6, 1));
+    assert_eq!((stage.replicas("a"), stage.count("update", "/status")), (6, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,9 +31,6 @@ pub struct ClientOptions {
     pub qps: f32,
     /// `--kube-api-burst`: the maximum number of requests that a client sends at once without waiting.
     pub burst: u32,
-    /// A fixed rate of status writes per second, above 0. With `None`, the rate starts at `qps` and then follows the
-    /// number of HPAs.
-    pub status_qps: Option<f32>,
     /// The `User-Agent` header.
     pub user_agent: String,
     /// The default time limit of a request.
@@ -66,7 +63,6 @@ impl Default for ClientOptions {
         Self {
             qps: 20.0,
             burst: 30,
-            status_qps: None,
             user_agent: concat!("concertina/", env!("CARGO_PKG_VERSION")).to_owned(),
             request_timeout: Duration::from_secs(30),
             gate: Gate::open(),
@@ -204,10 +200,7 @@ impl Clients {
             custom_metrics: client(),
             external_metrics: client(),
             core: client(),
-            status: match options.status_qps {
-                Some(qps) => limited(qps, options.burst.max(whole(qps))),
-                None => client(),
-            },
+            status: client(),
             discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
@@ -220,10 +213,4 @@ impl Clients {
             user: None,
         })
     }
-}
-
-/// Rounds a rate up to a whole number of requests.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float saturates")]
-fn whole(rate: f32) -> u32 {
-    rate.ceil() as u32
 }

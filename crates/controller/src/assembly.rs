@@ -179,11 +179,9 @@ impl Parts<'_> {
             };
             Arc::new(Targets::new(clients, watching, &tasks, stop))
         });
-        // Without a fixed rate, the rate follows the number of HPAs, unless requests are unlimited.
-        let following = options
-            .qps
-            .filter(|_| options.status_qps.is_none())
-            .map(|at_least| Following { period: options.sync_period, at_least });
+        // Each HPA may need a status write per period, so the rate follows the number of HPAs, unless requests are
+        // unlimited.
+        let following = options.qps.map(|at_least| Following { period: options.sync_period, at_least });
         observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
         let sources = options.metric_sources.as_ref().map(|MetricSources(sources)| SourceReader {
             sources: Arc::clone(sources),

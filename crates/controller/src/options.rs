@@ -31,8 +31,6 @@ pub struct Options {
     pub concurrent_syncs: usize,
     /// `--kube-api-qps`, above zero; `None` means unlimited.
     pub qps: Option<f64>,
-    /// A fixed rate of status writes per second, above zero. `None` derives the rate from the number of HPAs.
-    pub status_qps: Option<f64>,
     /// `--dry-run`: decide everything, write nothing.
     pub dry_run: bool,
     /// `--scope`: the HPAs to act on.
@@ -95,7 +93,6 @@ impl Default for Options {
             sync_period: Duration::from_secs(15),
             concurrent_syncs: 5,
             qps: Some(20.0),
-            status_qps: None,
             dry_run: false,
             scope: Scope::All,
             controller_name: ControllerName::default(),
