@@ -279,7 +279,6 @@ fn hpa(number: usize) -> HpaRecord {
         resource_version: "1".to_owned(),
         metadata: RawValue::from_string(metadata.to_string()).unwrap(),
         spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
-        packed: None,
         spec: Arc::new(spec),
         status: Arc::default(),
         status_writers: Vec::new(),

@@ -134,7 +134,6 @@ fn hpa(index: usize) -> Result<HpaRecord, serde_json::Error> {
         generation: Some(3),
         resource_version: "123456789".to_owned(),
         metadata: to_raw_value(&())?,
-        packed: None,
         spec_raw: to_raw_value(&())?.into(),
         spec: Arc::new(serde_json::from_value::<Spec>(spec)?),
         status: Arc::new(Status::default()),

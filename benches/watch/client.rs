@@ -243,7 +243,6 @@ fn without_bytes(hpa: Hpa) -> Result<HpaRecord, Failure> {
         // kube keeps the resourceVersion in its own metadata.
         resource_version: String::new(),
         metadata: to_raw_value(&())?,
-        packed: None,
         spec_raw: to_raw_value(&())?.into(),
         spec: Arc::new(hpa.spec),
         status: Arc::new(hpa.status),

@@ -151,7 +151,6 @@ fn hpa(name: &str, api_version: &str, kind: &str, target: &str) -> HpaRecord {
         resource_version: "1".to_owned(),
         metadata: RawValue::from_string(metadata.to_string()).expect("JSON"),
         spec_raw: RawValue::from_string("{}".to_owned()).expect("JSON").into(),
-        packed: None,
         spec: Arc::new(spec),
         status: Arc::default(),
         status_writers: Vec::new(),

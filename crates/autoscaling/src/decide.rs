@@ -21,7 +21,7 @@ use crate::pod::Pod;
 use crate::query::{Answer, QueryError};
 use crate::settings::{Settings, Version};
 use crate::stabilization;
-use crate::status::{ConditionUpdate, Limit, MetricStatus};
+use crate::status::{ConditionUpdate, Limit, MetricStatus, TOO_MANY_METRICS};
 
 /// Maximum number of events for failed metrics per decision. Further failures are only counted. Event correlation
 /// would drop most of their events, because it limits an object to a burst of 25.
@@ -127,14 +127,21 @@ fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
         Case::NoScale(failure) => (failure.message.clone(), Some(failure.class)),
         _ => (String::new(), None),
     };
-    let is_spec = class == Some(ScaleFailureClass::InvalidReference);
+    let is_spec =
+        matches!(class, Some(ScaleFailureClass::InvalidReference | ScaleFailureClass::TooManyMetrics));
     let failure: Arc<str> = message.as_str().into();
+    let (condition, reason) = match class {
+        Some(ScaleFailureClass::TooManyMetrics) => {
+            (ConditionUpdate::too_many_metrics(&message), TOO_MANY_METRICS)
+        }
+        _ => (ConditionUpdate::failed_get_scale(&message), "FailedGetScale"),
+    };
     Decision {
         verdict: Verdict::NoScale,
         current: 0,
         min: plan.min,
-        conditions: vec![ConditionUpdate::failed_get_scale(&message)],
-        events: vec![EventIntent::warning("FailedGetScale", message)],
+        conditions: vec![condition],
+        events: vec![EventIntent::warning(reason, message)],
         unsent_events: BTreeMap::new(),
         metrics: Vec::new(),
         changes: Changes::default(),

@@ -1,7 +1,7 @@
 //! The evaluation of an HPA's metrics, one at a time and in any order. A caller with many metrics can yield
 //! between two metrics, and drop each answer after its evaluation.
 //!
-//! The memory for the results is bounded: beyond a maximum, pods are only counted, and error texts are truncated.
+//! The memory for the results is bounded: beyond a maximum, pods are only counted.
 
 use std::sync::Arc;
 
@@ -22,13 +22,6 @@ use crate::status::MetricStatus;
 /// Maximum number of pods in the explanation of one decision, for all metrics together. Further pods are only counted.
 const MAX_LISTED_PODS: usize = 20_000;
 
-/// Maximum bytes of all error texts in one decision. Consecutive equal texts count once. Beyond the maximum, each text
-/// is truncated to [`SHORT_ERROR`] bytes.
-const MAX_ERROR_BYTES: usize = 1 << 20;
-
-/// Maximum bytes of each error text beyond [`MAX_ERROR_BYTES`].
-const SHORT_ERROR: usize = 128;
-
 /// The metrics of one HPA, with the results so far. [`crate::decide()`] evaluates all metrics at once.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
@@ -42,10 +35,6 @@ pub struct Evaluation<'a> {
     pub(crate) choice: Option<Choice>,
     /// The number of pods that the explanation may still list.
     pods_left: usize,
-    /// The number of bytes that remain for further error texts.
-    error_bytes_left: usize,
-    /// The last error text, shared by consecutive equal errors.
-    last_error: Arc<str>,
 }
 
 /// A proposal that replaces upstream's choice, the highest proposal of all metrics.
@@ -88,8 +77,6 @@ impl<'a> Evaluation<'a> {
             first_failure: None,
             choice: None,
             pods_left: MAX_LISTED_PODS,
-            error_bytes_left: MAX_ERROR_BYTES,
-            last_error: "".into(),
         };
         evaluation.results.resize_with(evaluation.planned().len(), || None);
         evaluation
@@ -152,7 +139,7 @@ impl<'a> Evaluation<'a> {
                     subject: metric.subject(),
                     reason: failure.reason.into(),
                     class: Some(failure.class),
-                    error: self.bounded(&failure.error),
+                    error: failure.error.as_str().into(),
                 };
                 let result = MetricResult::Failed(failure.reason, failure.is_spec, failed);
                 if self.first_failure.as_ref().is_none_or(|(first, _)| index <= *first) {
@@ -201,23 +188,6 @@ impl<'a> Evaluation<'a> {
         }
         reading.pods.shrink_to_fit();
         self.pods_left = self.pods_left.saturating_sub(reading.pods.len());
-    }
-
-    /// The text of an error, truncated to [`SHORT_ERROR`] bytes if it exceeds the bytes that remain.
-    fn bounded(&mut self, error: &str) -> Arc<str> {
-        if *self.last_error == *error {
-            return Arc::clone(&self.last_error);
-        }
-        if let Some(left) = self.error_bytes_left.checked_sub(error.len()) {
-            self.error_bytes_left = left;
-            self.last_error = error.into();
-            return Arc::clone(&self.last_error);
-        }
-        if error.len() <= SHORT_ERROR {
-            return error.into();
-        }
-        let cut = error.get(..error.floor_char_boundary(SHORT_ERROR)).unwrap_or_default();
-        format!("{cut}…").into()
     }
 }
 

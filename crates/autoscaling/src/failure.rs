@@ -58,6 +58,8 @@ pub enum ScaleFailureClass {
     NotFound,
     /// The controller lacks a permission (403).
     Forbidden,
+    /// The HPA exceeds [`crate::spec::MAX_METRICS`] or [`crate::spec::MAX_SPEC_BYTES`], so no Scale is read.
+    TooManyMetrics,
     /// Any other failure.
     Other,
 }

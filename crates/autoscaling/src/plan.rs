@@ -8,7 +8,7 @@ use crate::hpa::Hpa;
 use crate::query::Query;
 use crate::selector::{LabelSelector, Selector, SelectorError};
 use crate::settings::{Settings, Version};
-use crate::spec::{MetricSource, Spec};
+use crate::spec::{MAX_METRICS, MAX_SPEC_BYTES, MetricSource, Spec};
 use crate::status::{CrossVersionObjectReference, SCALED_TO_ZERO, is_true};
 
 /// The `autoscaling/v1` Scale of the target.
@@ -35,11 +35,19 @@ pub struct ApiVersionError {
 /// The reason why a Scale is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScaleFailure {
-    /// The class of the failure. [`ScaleFailureClass::InvalidReference`] has the label `error="spec"`, and all other
-    /// classes have `error="internal"`.
+    /// The class of the failure. [`ScaleFailureClass::InvalidReference`] and [`ScaleFailureClass::TooManyMetrics`] have
+    /// the label `error="spec"`, and all other classes have `error="internal"`.
     pub class: ScaleFailureClass,
     /// The text for the condition and the event, in upstream's words.
     pub message: String,
+}
+
+impl ScaleFailure {
+    /// The reason why the Scale of an HPA whose spec [is too large](Spec::is_too_large) is not read.
+    pub fn too_many_metrics() -> Self {
+        let message = format!("the spec has more than {MAX_METRICS} metrics or {MAX_SPEC_BYTES} bytes");
+        Self { class: ScaleFailureClass::TooManyMetrics, message }
+    }
 }
 
 /// The result of the search for other HPAs that control the same pods.
@@ -164,7 +172,7 @@ impl Plan {
     }
 }
 
-/// Plans a sync, from the HPA and its Scale.
+/// Plans a sync, from the HPA and its Scale. An HPA whose spec [is too large](Spec::is_too_large) needs no Scale.
 ///
 /// `overlap` searches for other HPAs that control pods of the selector. It is called at most once, as the last check
 /// before metrics are planned. As in upstream, it should store the selector of this HPA for the checks of other HPAs.
@@ -175,6 +183,7 @@ pub fn plan(
     settings: &Settings,
 ) -> Plan {
     let min = hpa.spec.min_replicas.unwrap_or(1);
+    let scale = if hpa.spec.is_too_large { Err(ScaleFailure::too_many_metrics()) } else { scale };
     let scale = match scale {
         Ok(scale) => scale,
         Err(failure) => return Plan { scale: None, min, case: Case::NoScale(failure) },

@@ -13,6 +13,12 @@ use crate::quantity::Quantity;
 use crate::selector::Selector;
 use crate::status::{CrossVersionObjectReference, MetricIdentifier};
 
+/// Maximum number of metrics of an HPA. An HPA with more is not evaluated, so no HPA occupies the controller for long.
+pub const MAX_METRICS: usize = 1_000;
+/// Maximum size of the JSON of a spec, in bytes. An HPA with a larger spec is not evaluated, nor is its spec decoded or
+/// stored.
+pub const MAX_SPEC_BYTES: usize = 256 << 10;
+
 /// The spec of an HPA.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "WireSpec")]
@@ -28,6 +34,23 @@ pub struct Spec {
     /// `behavior`. `None` means stabilization by the controller's flag, and scale-ups to at most the larger of 4 and
     /// twice the current count.
     pub behavior: Option<Behavior>,
+    /// Whether the spec exceeds [`MAX_METRICS`] or [`MAX_SPEC_BYTES`]. It then has neither metrics nor behavior, and
+    /// beyond [`MAX_SPEC_BYTES`] no target either.
+    pub is_too_large: bool,
+}
+
+impl Spec {
+    /// A spec of more than [`MAX_SPEC_BYTES`], without its contents.
+    pub fn too_large() -> Self {
+        Self {
+            target: CrossVersionObjectReference::default(),
+            min_replicas: None,
+            max_replicas: 0,
+            metrics: Box::default(),
+            behavior: None,
+            is_too_large: true,
+        }
+    }
 }
 
 /// The source and the target of a metric.
@@ -242,15 +265,22 @@ struct WirePolicy {
 
 impl From<WireSpec> for Spec {
     fn from(wire: WireSpec) -> Self {
+        let metrics = wire.metrics.unwrap_or_default();
+        let (target, min_replicas, max_replicas) =
+            (wire.scale_target_ref, wire.min_replicas, wire.max_replicas);
+        if metrics.len() > MAX_METRICS {
+            return Self { target, min_replicas, max_replicas, ..Self::too_large() };
+        }
         Self {
-            target: wire.scale_target_ref,
-            min_replicas: wire.min_replicas,
-            max_replicas: wire.max_replicas,
-            metrics: wire.metrics.unwrap_or_default().into_iter().map(WireMetric::read).collect(),
+            target,
+            min_replicas,
+            max_replicas,
+            metrics: metrics.into_iter().map(WireMetric::read).collect(),
             behavior: wire.behavior.map(|behavior| Behavior {
                 scale_up: behavior.scale_up.map(WireRules::read).unwrap_or_default(),
                 scale_down: behavior.scale_down.map(WireRules::read).unwrap_or_default(),
             }),
+            is_too_large: false,
         }
     }
 }

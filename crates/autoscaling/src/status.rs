@@ -186,6 +186,8 @@ pub const SCALING_ACTIVE: &str = "ScalingActive";
 pub const SCALING_LIMITED: &str = "ScalingLimited";
 /// The type of the condition that is `True` after this controller scaled the target to zero.
 pub const SCALED_TO_ZERO: &str = "ScaledToZero";
+/// The reason of `ScalingActive`, and of an event, for an HPA whose spec [is too large](crate::spec::Spec::is_too_large).
+pub(crate) const TOO_MANY_METRICS: &str = "TooManyMetrics";
 
 /// The reason of `AbleToScale` if the write of the Scale failed.
 pub const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
@@ -254,6 +256,11 @@ impl ConditionUpdate {
     pub(crate) fn metric_failed(reason: &'static str, error: &str) -> Self {
         let message = format!("the HPA was unable to compute the replica count: {error}").into();
         Self { kind: SCALING_ACTIVE, status: false, reason, message }
+    }
+
+    pub(crate) fn too_many_metrics(message: &str) -> Self {
+        let message = message.to_owned().into();
+        Self { kind: SCALING_ACTIVE, status: false, reason: TOO_MANY_METRICS, message }
     }
 
     pub(crate) fn missing_selector() -> Self {

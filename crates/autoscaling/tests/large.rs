@@ -15,7 +15,8 @@ use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{
-    Answers, Decision, Evaluation, Hpa, Overlap, Plan, Scale, WriteOutcome, conclude, decide, plan,
+    Answers, Decision, ErrorLabel, Evaluation, Hpa, Overlap, Plan, Scale, WriteOutcome, conclude, decide,
+    plan,
 };
 use jiff::{SignedDuration, Timestamp};
 use peak_alloc::PeakAlloc;
@@ -119,7 +120,7 @@ fn listed(explanation: &Explanation) -> usize {
 #[test]
 fn memory_of_a_decision_is_bounded() {
     every_pod_is_counted_and_20_000_are_listed();
-    long_errors_are_cut_and_equal_ones_are_shared();
+    failures_beyond_100_have_no_event();
     heap_is_bounded();
 }
 
@@ -149,53 +150,49 @@ fn every_pod_is_counted_and_20_000_are_listed() {
     assert_eq!((readings[0].pods.len(), readings[0].proposal), (12_000, readings[1].proposal));
 }
 
-fn long_errors_are_cut_and_equal_ones_are_shared() {
-    let target = Target::new(&(0..30_000).map(|_| external("queue")).collect(), 1, 0);
-    let failing = |text: &str| Err(QueryError::new(MetricFailureClass::Other, text));
-    let same = "x".repeat(16 << 10);
-    let answers = target.answers(|_| failing(&same));
-    let plan = target.plan();
-    let before = HEAP.current_usage();
-    HEAP.reset_peak_usage();
-    let decision = decide(&target.hpa(), &plan, &answers, &History::default(), &target.settings, NOW);
-    let used = HEAP.peak_usage() - before;
-    assert!(used < 48 << 20, "{used} bytes for equal errors of 16 KiB");
-    assert_eq!(decision.explanation().failed_count(), 30_000);
+fn failures_beyond_100_have_no_event() {
+    let target = Target::new(&(0..1_000).map(|_| external("queue")).collect(), 1, 0);
+    let answers = target.answers(|_| Err(QueryError::new(MetricFailureClass::Other, "no")));
+    let decision = target.decide(&answers);
+    assert_eq!(decision.explanation().failed_count(), 1_000);
     let conclusion = conclude(&target.hpa(), decision, &WriteOutcome::NotNeeded, &target.settings, NOW);
     assert_eq!(conclusion.events.len(), 100);
-    assert_eq!(conclusion.unsent_events.get("FailedGetExternalMetric"), Some(&29_900));
-    assert!(conclusion.last_event.unwrap().message.contains("30000 invalid out of 30000"));
-
-    let answers = target.answers(|index| failing(&format!("{index:05}{same}")));
-    let before = HEAP.current_usage();
-    HEAP.reset_peak_usage();
-    let decision = decide(&target.hpa(), &plan, &answers, &History::default(), &target.settings, NOW);
-    let used = HEAP.peak_usage() - before;
-    assert!(used < 48 << 20, "{used} bytes for different errors of 16 KiB");
-    let errors: Vec<_> = decision
-        .explanation()
-        .metrics
-        .iter()
-        .filter_map(|metric| match metric {
-            MetricExplanation::Failed(failed) => Some((failed.error.len(), failed.class)),
-            MetricExplanation::Valid(_) => None,
-        })
-        .collect();
-    assert!(errors[0].0 > 16 << 10 && errors[29_999].0 < 150, "{:?}", errors[29_999]);
-    assert!(errors.iter().all(|(_, class)| *class == Some(MetricFailureClass::Other)));
+    assert_eq!(conclusion.unsent_events.get("FailedGetExternalMetric"), Some(&900));
+    assert!(conclusion.last_event.unwrap().message.contains("1000 invalid out of 1000"));
 }
 
 fn heap_is_bounded() {
-    let target = Target::new(&(0..20_000).map(|index| cpu(60 + index % 30)).collect(), 200, 20);
+    let target = Target::new(&(0..1_000).map(|index| cpu(60 + index % 30)).collect(), 1_000, 100);
     let (answers, plan) = (target.usages(), target.plan());
     let before = HEAP.current_usage();
     HEAP.reset_peak_usage();
     let decision = decide(&target.hpa(), &plan, &answers, &History::default(), &target.settings, NOW);
     let used = HEAP.peak_usage() - before;
-    assert!(used < 48 << 20, "{used} bytes for 20,000 metrics of 200 pods");
-    assert_eq!(decision.explanation().metric_count(), 20_000);
-    // Of 200 pods, 180 use 90 % of their requests. The other 20 have an assumed usage of 0.
-    assert_eq!(decision.explanation().proposal, Some(270));
+    assert!(used < 48 << 20, "{used} bytes for 1,000 metrics of 1,000 pods");
+    assert_eq!(decision.explanation().metric_count(), 1_000);
+    // Of 1,000 pods, 900 use 90 % of their requests. The other 100 have an assumed usage of 0.
+    assert_eq!(decision.explanation().proposal, Some(1350));
+}
+
+#[test]
+fn spec_of_more_than_a_thousand_metrics_is_not_evaluated() {
+    let metrics = |count: usize| (0..count).map(|_| external("queue")).collect();
+    assert!(Target::new(&metrics(1_000), 2, 0).plan().reads_metrics());
+    let target = Target::new(&metrics(1_001), 2, 0);
+    assert_eq!((target.spec.metrics.len(), &*target.spec.target.name), (0, "web"));
+    let decision = target.decide(&target.answers(|_| unreachable!()));
+    assert_eq!(
+        decision.explanation().sentence(NOW),
+        "does nothing: the spec has more than 1000 metrics or 262144 bytes"
+    );
+    let conclusion = conclude(&target.hpa(), decision, &WriteOutcome::NotNeeded, &target.settings, NOW);
+    let status = conclusion.status.unwrap();
+    let conditions: Vec<_> =
+        status.conditions.iter().map(|condition| (&*condition.kind, &*condition.reason)).collect();
+    assert_eq!(conditions, [("ScalingActive", "TooManyMetrics")]);
+    let events: Vec<_> = conclusion.events.iter().map(|event| event.reason).collect();
+    assert_eq!((events.as_slice(), conclusion.last_event), (["TooManyMetrics"].as_slice(), None));
+    assert_eq!((conclusion.error, conclusion.desired), (ErrorLabel::Spec, None));
 }
 
 #[test]

@@ -35,7 +35,6 @@ fn hpa(index: usize) -> HpaRecord {
         resource_version: (1_000_000 + index).to_string(),
         metadata: raw(json!({"name": name, "labels": {"app": name, "team": "checkout"}})),
         spec_raw: raw(spec.clone()).into(),
-        packed: None,
         spec: Arc::new(serde_json::from_value(spec).unwrap()),
         status: Arc::default(),
         status_writers: Vec::new(),

@@ -38,6 +38,11 @@ pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
                 "Correct spec.scaleTargetRef (the target must be in the HPA's namespace), or delete the HPA if its \
                  target was removed permanently.",
             ),
+            ScaleFailureClass::TooManyMetrics => Finding::error(
+                FindingId::UnreadableScale,
+                format!("the HPA is not evaluated: {failure}"),
+                "Remove metrics, or replace several by one that has the highest of their values.",
+            ),
             ScaleFailureClass::InvalidReference | ScaleFailureClass::Forbidden | ScaleFailureClass::Other => {
                 Finding::error(
                     FindingId::UnreadableScale,

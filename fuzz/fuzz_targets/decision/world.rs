@@ -183,7 +183,7 @@ fn spec(u: &mut Unstructured<'_>) -> Result<Spec> {
     let behavior =
         if u.arbitrary()? { Some(Behavior { scale_up: rules(u)?, scale_down: rules(u)? }) } else { None };
     let target = reference("Deployment", "web", "apps/v1");
-    Ok(Spec { target, min_replicas: min, max_replicas: max, metrics, behavior })
+    Ok(Spec { target, min_replicas: min, max_replicas: max, metrics, behavior, is_too_large: false })
 }
 
 fn reference(kind: &str, name: &str, api_version: &str) -> CrossVersionObjectReference {

@@ -9,7 +9,7 @@ use super::{
     DecisionPath, Explanation, FailedMetric, LimitStep, MetricExplanation, MetricReading, PodGroup,
     ProposalReason, Span, StabilizationStep, amount, milli,
 };
-use crate::failure::MetricFailureClass;
+use crate::failure::{MetricFailureClass, ScaleFailureClass};
 use crate::history::Direction;
 use crate::spec::SelectPolicy;
 use crate::status::Limit;
@@ -108,6 +108,9 @@ impl Explanation {
         let failure = self.failure.as_deref().unwrap_or("the cause is unknown");
         let (current, min, max) = (self.current, self.min, self.max);
         match self.path {
+            DecisionPath::NoScale if self.scale_failure() == ScaleFailureClass::TooManyMetrics => {
+                format!("does nothing: {failure}")
+            }
             DecisionPath::NoScale => format!("does nothing: the target's scale cannot be read: {failure}"),
             DecisionPath::Disabled => {
                 "stays at 0: the target was set to 0 replicas, which disables autoscaling".to_owned()

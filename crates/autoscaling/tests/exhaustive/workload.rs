@@ -37,6 +37,7 @@ impl Workload {
             max_replicas: max,
             metrics: Box::new([metric]),
             behavior: None,
+            is_too_large: false,
         };
         Self {
             spec,

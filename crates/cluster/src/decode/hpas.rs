@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 
-use autoscaling::spec::Spec;
+use autoscaling::spec::{MAX_SPEC_BYTES, Spec};
 use autoscaling::status::Status;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -32,11 +32,11 @@ pub struct HpaObject {
     pub metadata: Box<RawValue>,
     /// The writers of `status` and the times of their last writes, from `metadata.managedFields`.
     pub status_writers: Vec<(String, Timestamp)>,
-    /// `spec` as received.
+    /// `spec` as received; `null` beyond [`MAX_SPEC_BYTES`].
     pub spec_raw: Arc<RawValue>,
     /// `spec`, decoded.
     pub spec: Arc<Spec>,
-    /// `status`, decoded.
+    /// `status`, decoded; without metrics if the spec [is too large](Spec::is_too_large).
     pub status: Arc<Status>,
 }
 
@@ -82,6 +82,8 @@ pub fn decode_cached_hpa(
         Some(known) if known.spec_raw.get().as_bytes() == spec_json => {
             (Arc::clone(&known.spec_raw), Arc::clone(&known.spec))
         }
+        // The server keeps the stored spec at a status PUT, whatever the request contains.
+        _ if spec_json.len() > MAX_SPEC_BYTES => (RawValue::NULL.to_owned().into(), Spec::too_large().into()),
         _ => (raw(spec_json.to_vec())?.into(), Arc::new(serde_json::from_slice(spec_json)?)),
     };
     let written = known.and_then(|known| known.status);
@@ -90,6 +92,9 @@ pub fn decode_cached_hpa(
         (Some(json), Some(written)) if is_written_as(&written, json) => written,
         (Some(json), written) => {
             let mut status: Status = serde_json::from_slice(json)?;
+            if spec.is_too_large {
+                status.current_metrics = Vec::new();
+            }
             status.current_metrics.shrink_to_fit();
             status.conditions.shrink_to_fit();
             // A server may order fields differently, so the decoded values are compared too. Equal statuses share the

@@ -275,7 +275,7 @@ impl Observer for Handover {
         let wrote = self.controller().and_then(|controller| controller.hpas.acknowledged(&new.key));
         let (before, after) = (View::new(old), View::new(new));
         let writer = status_write(manager, before, after, wrote.as_deref());
-        let own = own_write(manager, before, after).filter(|_| !old.has_same_status(new));
+        let own = own_write(manager, before, after).filter(|_| old.status != new.status);
         for (is_own, writer) in [(false, writer), (true, own)] {
             if let Some(writer) = writer {
                 charges.step(&new.key, Input::Wrote { is_own, at: writer.at.min(now) });

@@ -27,10 +27,6 @@ use jiff::Timestamp;
 /// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot occupy the metrics APIs.
 const AT_ONCE: usize = 8;
 
-/// Approximate maximum size in bytes of the answers that a sync keeps. Beyond this size, the sync evaluates the metrics
-/// that have answers, and drops the answers.
-const MAX_KEPT_BYTES: usize = 4 << 20;
-
 /// The answer to one query.
 pub(super) struct GatheredAnswer {
     /// The indices of the metrics with this query.
@@ -42,15 +38,10 @@ pub(super) struct GatheredAnswer {
 /// The answers to the queries of a plan.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// Answers by the index of the metric in the spec. `None` for a metric without a query, and for a metric that was
-    /// evaluated early because the answers were large.
+    /// Answers by the index of the metric in the spec. `None` for a metric without a query.
     pub(super) answers: Vec<Option<Result<Answer, QueryError>>>,
     /// The time from the start of the fetch to the answer, by the index of the metric.
     pub(super) took: Vec<Duration>,
-    /// Whether all answers were kept.
-    pub(super) is_complete: bool,
-    /// Approximate size of the kept answers, in bytes.
-    pub(super) kept_bytes: usize,
     /// The readings from metric sources.
     pub(super) readings: Vec<SourceReading>,
     /// The arrival of the newest value from a source.
@@ -65,31 +56,20 @@ impl Gathered {
         Self {
             answers: vec![None; metrics],
             took: vec![Duration::ZERO; metrics],
-            is_complete: true,
-            kept_bytes: 0,
             readings: Vec::new(),
             arrival: None,
             of_sources: BTreeSet::new(),
         }
     }
 
-    /// Adds an answer. Returns true if the kept answers exceed [`MAX_KEPT_BYTES`].
-    fn add(&mut self, gathered: GatheredAnswer) -> bool {
+    fn add(&mut self, gathered: GatheredAnswer) {
         let GatheredAnswer { indices, answer, took } = gathered;
-        self.kept_bytes = self.kept_bytes.saturating_add(bytes(&answer));
         for index in indices {
             if let (Some(slot), Some(time)) = (self.answers.get_mut(index), self.took.get_mut(index)) {
                 *slot = Some(answer.clone());
                 *time = took;
             }
         }
-        self.kept_bytes > MAX_KEPT_BYTES
-    }
-
-    fn take_answers(&mut self) -> Vec<Option<Result<Answer, QueryError>>> {
-        (self.is_complete, self.kept_bytes) = (false, 0);
-        let empty = vec![None; self.answers.len()];
-        std::mem::replace(&mut self.answers, empty)
     }
 }
 
@@ -121,16 +101,6 @@ fn resources(metrics: &[MetricSource]) -> BTreeSet<Arc<str>> {
         _ => None,
     };
     metrics.iter().filter_map(resource).collect()
-}
-
-/// Returns the approximate size of an answer, in bytes.
-fn bytes(answer: &Result<Answer, QueryError>) -> usize {
-    match answer {
-        Ok(Answer::Resource(pods)) => pods.len().saturating_mul(256),
-        Ok(Answer::Custom(values)) => values.len().saturating_mul(64),
-        Ok(Answer::External(values)) => values.len().saturating_mul(48),
-        Err(error) => error.message.len(),
-    }
 }
 
 impl Controller {
@@ -175,11 +145,10 @@ impl Controller {
     }
 
     /// Fetches the metrics without holding a worker, so that an unresponsive adapter delays only the HPAs that query
-    /// it. If the answers are large, evaluates the metrics that have answers and drops the answers.
+    /// it.
     pub(super) async fn gather(
         &self,
-        evaluation: &mut Evaluation<'_>,
-        inputs: &mut PolicyInputs<'_>,
+        inputs: &PolicyInputs<'_>,
         plan: &Plan,
         record: &HpaRecord,
         before: Option<&ForeignRescale>,
@@ -198,13 +167,7 @@ impl Controller {
         }
         let mut incoming = pin!(gather(plan, metrics, inputs.max_age()));
         while let Some(answer) = incoming.next().await {
-            if gathered.add(answer) {
-                let pods = inputs.pods(self.pods_of(plan, &record.key, before));
-                let answers = Answers { metrics: gathered.take_answers(), pods: &pods };
-                let at = self.clock_reading().at;
-                self.count_ages(&answers, &gathered.of_sources, at);
-                evaluate_metrics(evaluation, &answers, inputs, at).await;
-            }
+            gathered.add(answer);
         }
         if let Some((_, readings)) = &sources {
             let noted = std::mem::take(&mut *readings.lock());
@@ -221,9 +184,6 @@ impl Controller {
 /// of ten thousand pods takes about 2 ms.
 const PODS_PER_TURN: usize = 10_000;
 
-/// The fixed cost of the evaluation of a metric, expressed as a number of pods.
-const METRIC_COST: usize = 20;
-
 /// Evaluates the metrics that have an answer. Yields to other tasks in between, so that a sync with many metrics and
 /// pods does not delay other syncs.
 pub(super) async fn evaluate_metrics(
@@ -235,14 +195,11 @@ pub(super) async fn evaluate_metrics(
     let mut cost = 0;
     for (index, answer) in answers.metrics.iter().enumerate() {
         let Some(answer) = answer else { continue };
-        if evaluation.is_evaluated(index) {
-            continue;
-        }
         match policy.replace(index, answer, answers.pods) {
             Some((answer, pods)) => evaluation.evaluate(index, Some(&Ok(answer)), &pods, at),
             None => evaluation.evaluate(index, Some(answer), answers.pods, at),
         }
-        cost += METRIC_COST + answers.pods.len();
+        cost += answers.pods.len();
         if cost >= PODS_PER_TURN {
             cost = 0;
             tokio::task::yield_now().await;
@@ -267,10 +224,20 @@ mod tests {
     use super::*;
 
     /// Evaluates failing metrics. Returns the number of times that another task ran during the evaluation.
-    async fn turns_of_another_task(metrics: usize) -> usize {
+    async fn turns_of_another_task(metrics: usize, pods: usize) -> usize {
         let metric = json!({"type": "External", "external": {
             "metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"},
         }});
+        let pod = Pod {
+            name: "web".into(),
+            labels: Arc::default(),
+            requests: Arc::default(),
+            phase: autoscaling::pod::Phase::Running,
+            terminating: false,
+            ready: None,
+            start_time: None,
+        };
+        let pods = vec![Arc::new(pod); pods];
         let spec: Spec = serde_json::from_value(json!({
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "maxReplicas": 10, "metrics": vec![metric; metrics],
@@ -281,7 +248,7 @@ mod tests {
         let scale = Scale::new(2, 2, "app=web", Version::default()).unwrap();
         let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
         let error = QueryError::new(MetricFailureClass::Other, "no");
-        let answers = Answers { metrics: vec![Some(Err(error)); metrics], pods: &[] };
+        let answers = Answers { metrics: vec![Some(Err(error)); metrics], pods: &pods };
 
         let turns = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&turns);
@@ -302,8 +269,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn other_tasks_run_between_many_metrics() {
-        assert_eq!(turns_of_another_task(400).await, 0);
-        assert!(turns_of_another_task(10_000).await >= 19);
+    async fn other_tasks_run_between_metrics_of_many_pods() {
+        assert_eq!(turns_of_another_task(1_000, 9).await, 0);
+        assert!(turns_of_another_task(50, 10_000).await >= 49);
     }
 }

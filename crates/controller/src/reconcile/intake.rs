@@ -132,9 +132,7 @@ impl From<HpaObject> for HpaRecord {
             spec: object.spec,
             status: object.status,
             status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
-            packed: None,
         }
-        .pack()
     }
 }
 

@@ -270,9 +270,6 @@ const RESERVED_FRACTION: usize = 5;
 /// fifth less CPU time in server and client than sequential writes. Twice as many permits use 3 MB more memory and save
 /// no more CPU time.
 const MIN_INFLIGHT_STATUSES: usize = 16;
-/// Maximum number of concurrent syncs of HPAs with large specs. With two permits, [`Share::AsFree`] limits each
-/// namespace to one.
-const LARGE_SYNCS: usize = 2;
 
 /// All worker permits.
 #[derive(Debug, Clone)]
@@ -281,8 +278,6 @@ pub struct Workers {
     pub any: WorkerPool,
     /// Workers for new or changed HPAs only.
     pub fresh: Option<WorkerPool>,
-    /// The permits for syncs of HPAs with large specs.
-    pub large: Arc<FairSemaphore>,
 }
 
 impl Workers {
@@ -294,7 +289,6 @@ impl Workers {
         Self {
             any: WorkerPool::new(count - fresh, statuses - reserved),
             fresh: (fresh > 0).then(|| WorkerPool::new(fresh, reserved)),
-            large: Arc::new(FairSemaphore::new(LARGE_SYNCS, Share::AsFree)),
         }
     }
 }

@@ -66,6 +66,12 @@ impl Controller {
         permit: Option<&mut WorkerPermit>,
         may_be_cached: bool,
     ) -> ResolvedScale {
+        if hpa.spec.is_too_large {
+            self.unwatch(key);
+            self.overlap.release(key, &self.pods);
+            let ScaleFailure { class, message } = ScaleFailure::too_many_metrics();
+            return ResolvedScale::failed(class, message);
+        }
         let reference = &hpa.spec.target;
         let group = match target_group(reference) {
             Ok(group) => group,
@@ -182,8 +188,14 @@ impl Controller {
             self.forget_key(key);
             return Next::Gone;
         };
-        let spec =
-            Spec { target, min_replicas: None, max_replicas: 1, metrics: Box::default(), behavior: None };
+        let spec = Spec {
+            target,
+            min_replicas: None,
+            max_replicas: 1,
+            metrics: Box::default(),
+            behavior: None,
+            is_too_large: false,
+        };
         let status = Status::default();
         let hpa = Hpa {
             namespace: &key.namespace,

@@ -54,14 +54,6 @@ impl Controller {
     /// Syncs one HPA. The worker is released when the sync sends the status. It is also released during longer waits,
     /// for example for metrics or for a token of the rate limit.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
-        // A decoded large spec takes much memory, so few syncs with large specs run at the same time. The HPA may
-        // change during the wait.
-        let mut _large = None;
-        if self.hpas.get(key).is_some_and(|record| record.packed.is_some()) {
-            permit.release();
-            _large = Some(self.workers.large.acquire(&key.namespace).await);
-            permit.acquire(&key.namespace).await;
-        }
         if self.stale_guard && self.is_stale(key).await {
             self.telemetry.stale_skip();
             return Next::Period;
@@ -73,13 +65,6 @@ impl Controller {
             tracing::debug!(hpa = %key, "abandoned a sync: its scaling policies are not known yet");
             return Next::Period;
         }
-        let record = match record.unpack() {
-            Ok(record) => record,
-            Err(error) => {
-                tracing::error!(hpa = %key, %error, "failed to unpack the cached spec");
-                return Next::Period;
-            }
-        };
         let started = Instant::now();
         // Request the permission before any read. Otherwise this instance could take charge of the HPA after a read,
         // and then write a decision from that stale read.
@@ -263,10 +248,8 @@ impl Controller {
         };
         let mut inputs = PolicyInputs::new(policy, &record.spec, Arc::clone(&reads.others));
         let gathered = match earlier {
-            Some((gathered, earlier)) if gathered.is_complete && earlier.queries().eq(plan.queries()) => {
-                gathered
-            }
-            _ => self.gather(&mut evaluation, &mut inputs, &plan, record, before, permit).await,
+            Some((gathered, earlier)) if earlier.queries().eq(plan.queries()) => gathered,
+            _ => self.gather(&inputs, &plan, record, before, permit).await,
         };
         if !self.is_there(record) {
             return None;
@@ -296,8 +279,7 @@ impl Controller {
                 (decided.decision, Some((effect, remembered)))
             }
         };
-        if let (Some(comparator), Some(scale), true) =
-            (self.comparator_of(key), plan.scale(), gathered.is_complete)
+        if let (Some(comparator), Some(scale)) = (self.comparator_of(key), plan.scale())
             && let Some(metrics) = comparator.foreign_metrics(record, scale, &answers, &decision)
         {
             answers.metrics = metrics;

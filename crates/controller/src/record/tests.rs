@@ -45,7 +45,6 @@ impl Stage {
                 generation: Some(1),
                 resource_version: "1".to_owned(),
                 metadata: to_raw_value(&()).unwrap(),
-                packed: None,
                 spec_raw: to_raw_value(&()).unwrap().into(),
                 spec: spec(&json!([cpu(50)]), &Value::Null),
                 status: Arc::default(),
@@ -349,16 +348,16 @@ fn many_resources(count: usize, valid: &[usize]) -> Value {
 #[test]
 fn metrics_beyond_the_size_of_an_entry_are_counted() {
     let mut stage = Stage::new(40);
-    stage.hpa.spec = spec(&many_resources(3000, &[1500, 2999]), &Value::Null);
+    stage.hpa.spec = spec(&many_resources(1000, &[500, 999]), &Value::Null);
     stage.cpu(90);
     let decided = stage.sync().explanation;
-    assert_eq!((decided.metrics.len(), decided.failed_count(), decided.unlisted), (3000, 2998, None));
+    assert_eq!((decided.metrics.len(), decided.failed_count(), decided.unlisted), (1000, 998, None));
     let bytes = stage.record.bytes(&stage.hpa.uid);
     assert!((32 << 10..64 << 10).contains(&bytes), "{bytes}");
 
     let [entry] = stage.decisions().try_into().unwrap();
     let kept = entry.explanation;
-    assert_eq!((kept.metric_count(), kept.failed_count()), (3000, 2998));
+    assert_eq!((kept.metric_count(), kept.failed_count()), (1000, 998));
     assert_eq!(kept.unlisted.unwrap().valid, 0);
     assert_eq!(kept.winning_metric(), decided.condensed(LISTED_PODS).winning_metric());
     assert_eq!(entry.result.sentence, decided.sentence(stage.now));
@@ -368,7 +367,7 @@ fn metrics_beyond_the_size_of_an_entry_are_counted() {
 #[test]
 fn ratios_belong_to_the_metrics_of_the_entry() {
     let mut stage = Stage::new(40);
-    stage.hpa.spec = spec(&(0..2000).map(|index| cpu(50 + index % 3)).collect(), &Value::Null);
+    stage.hpa.spec = spec(&(0..1000).map(|index| cpu(50 + index % 3)).collect(), &Value::Null);
     for used in [50, 49, 51] {
         stage.cpu(used);
         stage.sync();
@@ -377,7 +376,7 @@ fn ratios_belong_to_the_metrics_of_the_entry() {
     assert_eq!(entry.syncs, 3);
     let (kept, unlisted) = (entry.explanation.metrics.len(), entry.explanation.unlisted.unwrap());
     assert!(kept > 100 && entry.ratios.len() == kept, "{kept}");
-    assert_eq!(usize::try_from(unlisted.valid).unwrap() + kept, 2000);
+    assert_eq!(usize::try_from(unlisted.valid).unwrap() + kept, 1000);
     for (metric, ratio) in entry.explanation.metrics.iter().zip(&entry.ratios) {
         let last = metric.reading().unwrap().ratio;
         assert!(ratio.lowest < last && (last - ratio.highest).abs() < 1e-9, "{ratio:?} {last}");

@@ -216,13 +216,13 @@ impl Observer for Shadow {
             }
             return;
         };
-        if !old.has_same_spec(new) {
+        if old.spec != new.spec {
             watched.machine.step(Input::SpecChanged(now), self.period);
         }
-        if old.has_same_status(new) {
+        if old.status == new.status {
             return;
         }
-        let status = new.whole_status().unwrap_or_else(|_| Arc::clone(&new.status));
+        let status = Arc::clone(&new.status);
         watched.machine.step(Input::StatusWritten(now), self.period);
         *last_sign = Some(now);
         watched.status = Some(Arc::clone(&status));

@@ -281,11 +281,11 @@ impl Hpas {
     }
 
     /// Records a status before its write, because the watch may deliver the status before the response arrives. Does
-    /// nothing for a deleted object. Keeps no status of a large HPA, because the status may also be large.
+    /// nothing for a deleted object.
     pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
-            cached.sent = cached.record.packed.is_none().then_some(status);
+            cached.sent = Some(status);
         }
     }
 
@@ -316,7 +316,7 @@ impl HpaRecord {
         }
         let same_spec = match (old.generation, self.generation) {
             (Some(old), Some(new)) => old == new,
-            _ => self.has_same_spec(old),
+            _ => self.spec == old.spec,
         };
         if !same_spec {
             Change::SpecChanged

@@ -317,7 +317,7 @@ impl Observer for TakeOver {
         let (manager, now) = (self.parts.manager, self.parts.clock.now());
         let mut inner = self.inner.lock();
         let writer = if let Some(old) = old {
-            let is_same = old.has_same_status(new);
+            let is_same = old.status == new.status;
             let (old, new) = (View::new(old), View::new(new));
             let writer = status_write(manager, old, new, wrote.as_deref());
             let own = own_write(manager, old, new).filter(|_| !is_same);

@@ -29,7 +29,7 @@ use serde_json::value::RawValue;
 
 pub use self::driver::{Parts, TakeOver};
 use crate::reconcile::{ConcludedSync, Controller, WatchedRescale};
-use crate::store::{HpaRecord, Key, PackedJson, StatusWriter, is_older};
+use crate::store::{HpaRecord, Key, StatusWriter, is_older};
 use cluster::decode::HpaObject;
 
 /// The inputs that are the same for every controller of an HPA, independent of the controller's history and
@@ -117,26 +117,14 @@ pub struct View<'a> {
     pub version: &'a str,
     /// The managers of the status, from `managedFields`.
     pub writers: &'a [StatusWriter],
-    /// `status`, without the metrics of a large HPA.
+    /// `status`.
     pub status: &'a Status,
-    /// The metrics of a large HPA.
-    pub(crate) packed_metrics: Option<&'a PackedJson>,
 }
 
 impl<'a> View<'a> {
     /// Creates the view of a cached HPA.
     pub fn new(hpa: &'a HpaRecord) -> Self {
-        Self {
-            version: &hpa.resource_version,
-            writers: &hpa.status_writers,
-            status: &hpa.status,
-            packed_metrics: hpa.packed_metrics(),
-        }
-    }
-
-    /// Returns whether both views have the same status.
-    fn has_same_status(&self, other: &View<'_>) -> bool {
-        self.status == other.status && self.packed_metrics == other.packed_metrics
+        Self { version: &hpa.resource_version, writers: &hpa.status_writers, status: &hpa.status }
     }
 }
 
@@ -154,7 +142,7 @@ pub fn status_write<'a>(
     new: View<'a>,
     wrote: Option<&str>,
 ) -> Option<&'a StatusWriter> {
-    if new.has_same_status(&old) || is_older(new.version, old.version) {
+    if new.status == old.status || is_older(new.version, old.version) {
         return None;
     }
     let is_between = |wrote: &str| is_older(old.version, wrote) && !is_older(new.version, wrote);
@@ -284,10 +272,8 @@ mod tests {
         for (what, old, new, expected) in cases {
             let (old_writers, new_writers) = (writers(old.1), writers(new.1));
             let (old_status, new_status) = (status(old.2, 0, None), status(new.2, 0, None));
-            let old =
-                View { version: old.0, writers: &old_writers, status: &old_status, packed_metrics: None };
-            let new =
-                View { version: new.0, writers: &new_writers, status: &new_status, packed_metrics: None };
+            let old = View { version: old.0, writers: &old_writers, status: &old_status };
+            let new = View { version: new.0, writers: &new_writers, status: &new_status };
             let found = status_write(us, old, new, None).map(|writer| &*writer.manager);
             assert_eq!(found, expected, "{what}");
         }
@@ -299,8 +285,8 @@ mod tests {
         let (ours, forged) = (("concertina", "01:00"), ("another", "01:01"));
         let (old_writers, new_writers) = (writers(&[ours]), writers(&[ours, forged]));
         let (before, after) = (status(2, 2, None), status(3, 3, None));
-        let old = View { version: "10", writers: &old_writers, status: &before, packed_metrics: None };
-        let new = View { version: "13", writers: &new_writers, status: &after, packed_metrics: None };
+        let old = View { version: "10", writers: &old_writers, status: &before };
+        let new = View { version: "13", writers: &new_writers, status: &after };
         for (wrote, expected) in [("9", true), ("10", true), ("11", false), ("13", false), ("14", true)] {
             let found = status_write("concertina", old, new, Some(wrote)).is_some();
             assert_eq!(found, expected, "{wrote}");
@@ -311,7 +297,7 @@ mod tests {
     fn hpa_without_status_has_no_status_write() {
         let writers = writers(&[("kube-controller-manager", "01:00")]);
         let found = |status: &Status| {
-            let view = View { version: "1", writers: &writers, status, packed_metrics: None };
+            let view = View { version: "1", writers: &writers, status };
             first_status_write("concertina", view).is_some()
         };
         assert!(!found(&Status::default()));

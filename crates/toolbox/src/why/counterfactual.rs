@@ -8,6 +8,7 @@ mod trial;
 use autoscaling::explanation::{
     DecisionPath, Explanation, LimitingStep, Measure, MetricExplanation, Span, Subject, amount, milli,
 };
+use autoscaling::failure::ScaleFailureClass;
 use autoscaling::history::Direction;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -180,6 +181,9 @@ fn without_metrics(explanation: &Explanation) -> Option<Change> {
         DecisionPath::BelowMin => field("spec.minReplicas", min, "less"),
         DecisionPath::Disabled => {
             repair("the target must be set to 1 replica or more, which resumes autoscaling")
+        }
+        DecisionPath::NoScale if explanation.scale_failure() == ScaleFailureClass::TooManyMetrics => {
+            repair("the HPA must have fewer metrics")
         }
         DecisionPath::NoScale => repair("the target must exist, and its scale must be readable"),
         DecisionPath::NoSelector => repair(

@@ -309,7 +309,6 @@ mod tests {
             generation: None,
             resource_version: String::new(),
             metadata: object.metadata,
-            packed: None,
             spec_raw: object.spec_raw,
             spec: object.spec,
             status: object.status,

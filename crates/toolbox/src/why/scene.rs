@@ -113,7 +113,6 @@ impl Scene {
             generation: Some(1),
             resource_version: "1".to_owned(),
             metadata: serde_json::value::RawValue::from_string("{}".to_owned()).unwrap(),
-            packed: None,
             spec_raw: raw.into(),
             spec: Arc::new(serde_json::from_value(self.spec).unwrap()),
             status: Arc::new(serde_json::from_value(self.status).unwrap()),

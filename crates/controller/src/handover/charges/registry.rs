@@ -182,7 +182,6 @@ mod tests {
             resource_version: "1".to_owned(),
             metadata: RawValue::from_string(json!({ "labels": labels }).to_string()).unwrap(),
             spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
-            packed: None,
             spec: Arc::new(spec),
             status: Arc::default(),
             status_writers: Vec::new(),

@@ -96,7 +96,6 @@ fn record(n: u32) -> HpaRecord {
         resource_version: "1".to_owned(),
         metadata: raw(json!({})),
         spec: Arc::new(serde_json::from_value(spec.clone()).unwrap()),
-        packed: None,
         spec_raw: raw(spec).into(),
         status: Arc::default(),
         status_writers: Vec::new(),

@@ -19,7 +19,6 @@ fn record(name: &str, uid: &str, generation: Option<i64>, version: &str, max: i3
         generation,
         resource_version: version.to_owned(),
         metadata: RawValue::from_string("{}".to_owned()).unwrap(),
-        packed: None,
         spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
         spec: Arc::new(spec(max)),
         status: Arc::new(Status::default()),
