@@ -14,7 +14,7 @@ use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::reconcile::{Bursts, Controller, Histories, Observer, Observers};
+use controller::reconcile::{Controller, Histories, Observer, Observers};
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{Cluster, Link};
 use hyper_util::rt::TokioIo;
@@ -121,7 +121,7 @@ impl Deref for Harness {
 }
 
 /// Copies a controller. The copy shares the stores, the queue, the clients and the watches of the original. Its
-/// histories and its bursts are empty.
+/// histories are empty.
 pub(crate) fn copy(controller: &Controller) -> Controller {
     Controller {
         hpas: Arc::clone(&controller.hpas),
@@ -129,14 +129,12 @@ pub(crate) fn copy(controller: &Controller) -> Controller {
         overlap: Arc::clone(&controller.overlap),
         mapper: Arc::clone(&controller.mapper),
         scales: controller.scales.clone(),
-        guard_reads: controller.guard_reads.clone(),
         targets: controller.targets.clone(),
         statuses: controller.statuses.clone(),
         metrics: Arc::clone(&controller.metrics),
         events: controller.events.clone(),
         histories: Histories::new(),
-        observers: controller.observers.clone(),
-        comparator: controller.comparator.clone(),
+        guests: controller.guests.clone(),
         queue: Arc::clone(&controller.queue),
         phases: Arc::clone(&controller.phases),
         telemetry: controller.telemetry.clone(),
@@ -146,9 +144,6 @@ pub(crate) fn copy(controller: &Controller) -> Controller {
         period: controller.period,
         workers: controller.workers.clone(),
         tasks: controller.tasks.clone(),
-        policies: Arc::clone(&controller.policies),
-        bursts: Bursts::default(),
-        sources: controller.sources.clone(),
         decisions_end: controller.decisions_end.clone(),
     }
 }

@@ -11,11 +11,13 @@ use crate::decision_events::{self, DecisionEvents};
 use crate::handover::charges::ChargePermits;
 use crate::handover::{self, Handover, NamespaceIntake, Namespaces};
 use crate::options::{MetricSources, Options, ScaleSource};
-use crate::policy::{self, Kind, List, PolicyWatches};
+use crate::policy::{
+    self, Adapters, Bursts, Kind, List, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader,
+};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
-    Adapters, Bursts, Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator,
-    SourceReader, SyncSchedule, Workers,
+    Alone, Comparator, Controller, EveryHpa, Guests, Histories, HpaIntake, Observer, Observers, PodIntake,
+    SyncSchedule, Workers,
 };
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
@@ -89,16 +91,12 @@ impl Parts<'_> {
     /// Builds a controller with empty stores and without watches. The event senders run in the background until the
     /// controller is dropped.
     pub fn controller(self) -> Arc<Controller> {
-        self.build(false, None).0
+        self.build(false, None).controller
     }
 
     /// Builds a controller. With `compares`, a shadow compares its decisions with those of another controller. With
     /// `stop`, the controller watches targets until `stop`, except with `--scale-source=get`.
-    fn build(
-        self,
-        compares: bool,
-        stop: Option<&CancellationToken>,
-    ) -> (Arc<Controller>, Option<Arc<Shadow>>, Option<Arc<Handover>>) {
+    fn build(self, compares: bool, stop: Option<&CancellationToken>) -> Built {
         let Self { clients, options, clock, telemetry, mut observers, seed, phase } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
@@ -130,8 +128,11 @@ impl Parts<'_> {
             clients.gate.require_permits();
         }
         let permits = charges.clone().map(|charges| Arc::new(ChargePermits(charges)) as Arc<dyn Permits>);
-        let event_options =
-            EventOptions { gate: Some(Arc::clone(&clients.gate)), permits, ..EventOptions::default() };
+        let event_options = EventOptions {
+            gate: Some(Arc::clone(&clients.gate)),
+            permits: permits.clone(),
+            ..EventOptions::default()
+        };
         // A dry run writes no events.
         let decision_events = (options.decision_events && !options.dry_run).then(|| event_options.clone());
         let handover = charges.clone().map(|charges| {
@@ -190,20 +191,36 @@ impl Parts<'_> {
             adapters: Arc::new(Adapters::new(clients, Arc::clone(&mapper), metrics_options.clone())),
         });
         let metrics = Arc::new(ApiMetrics::new(clients, Arc::clone(&mapper), metrics_options));
+        let rules = Arc::new(PolicyRules {
+            policies: Arc::default(),
+            pods: Arc::clone(&pods),
+            mapper: Arc::clone(&mapper),
+            guard_reads: clients.scale.clone(),
+            sources,
+            clock: Arc::clone(&clock),
+            telemetry: telemetry.clone(),
+            bursts: Bursts::default(),
+        });
+        let guests = Guests {
+            rules: Arc::new(PolicyGuest(Arc::clone(&rules))),
+            comparator: shadow
+                .clone()
+                .map_or_else(|| Arc::new(Alone) as Arc<dyn Comparator>, |shadow| shadow),
+            permits: permits.unwrap_or_else(|| Arc::new(EveryHpa)),
+            observers,
+        };
         let controller = Arc::new(Controller {
             hpas: Arc::new(Hpas::scoped(charges)),
             pods,
             overlap: Arc::new(Overlap::new()),
             mapper,
             scales: Scales::new(clients.scale.clone()),
-            guard_reads: clients.scale.clone(),
             targets,
             statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
             metrics,
             events,
             histories: Histories::new(),
-            observers,
-            comparator: shadow.clone().map(|shadow| shadow as Arc<dyn ShadowComparator>),
+            guests,
             queue,
             phases,
             telemetry,
@@ -213,16 +230,21 @@ impl Parts<'_> {
             period: options.sync_period,
             workers: Workers::new(options.concurrent_syncs),
             tasks,
-            policies: Arc::default(),
-            bursts: Bursts::default(),
-            sources,
             decisions_end: CancellationToken::new(),
         });
         if let Some(handover) = &handover {
             handover.begin(&controller);
         }
-        (controller, shadow, handover)
+        Built { controller, shadow, handover, rules }
     }
+}
+
+/// A controller with its guests.
+struct Built {
+    controller: Arc<Controller>,
+    shadow: Option<Arc<Shadow>>,
+    handover: Option<Arc<Handover>>,
+    rules: Arc<PolicyRules>,
 }
 
 /// The number of cached pods by namespace, for the choice between a list of all pods and a list by selector.
@@ -248,7 +270,7 @@ impl Assembly {
         // HPAs out of scope.
         let compares = parts.options.dry_run || parts.options.shadow_others;
         let (watches_policies, clients) = (parts.options.watch_scaling_policies, parts.clients.clone());
-        let (controller, shadow, handover) = parts.build(compares, Some(stop));
+        let Built { controller, shadow, handover, rules } = parts.build(compares, Some(stop));
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
         let decisions =
@@ -273,8 +295,8 @@ impl Assembly {
             controller.tasks.spawn_until(stop, "watch of namespaces", watching);
             watch
         });
-        let addresses = controller.sources.as_ref().map(|reader| Arc::clone(&reader.addresses));
-        if let Some(reader) = &controller.sources {
+        let addresses = rules.sources.as_ref().map(|reader| Arc::clone(&reader.addresses));
+        if let Some(reader) = &rules.sources {
             let telemetry = controller.telemetry.clone();
             telemetry.reloaded(true);
             let states = Arc::clone(&reader.adapters).report(Arc::clone(&reader.sources), telemetry.clone());
@@ -283,7 +305,15 @@ impl Assembly {
             controller.tasks.spawn_until(stop, "metric sources", reading);
         }
         if watches_policies {
-            watch_policies(&controller, &clients, watched.as_ref(), longest_wait, seed, stop);
+            watch_policies(
+                &controller,
+                &rules.policies,
+                &clients,
+                watched.as_ref(),
+                longest_wait,
+                seed,
+                stop,
+            );
         }
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
@@ -302,7 +332,7 @@ impl Assembly {
             );
             let pods_first = namespace.is_some().then(|| pod_watch.clone());
             let labels_first = labels.clone();
-            let policies_first = Arc::clone(&controller.policies);
+            let policies_first = Arc::clone(&rules.policies);
             let tasks = &controller.tasks;
             tasks.spawn_until(stop, "watch of pods", watching_pods);
             tasks.spawn_until(stop, "watch of HPAs", async move {
@@ -345,6 +375,7 @@ impl Assembly {
 /// some namespaces has no cluster-wide permissions, so it watches only the policy objects in these namespaces.
 fn watch_policies(
     controller: &Arc<Controller>,
+    policies: &Arc<Policies>,
     clients: &Clients,
     namespaces: Option<&BTreeSet<String>>,
     longest_wait: Duration,
@@ -353,15 +384,17 @@ fn watch_policies(
 ) {
     let watches = PolicyWatches {
         controller: Arc::downgrade(controller),
+        policies: Arc::clone(policies),
         watch: clients.watch.clone(),
         discovery: clients.discovery.clone(),
         longest_wait,
         seed,
     };
     let tasks = &controller.tasks;
-    let writing = policy::write_statuses(Arc::downgrade(controller), clients.checkpoint.clone());
+    let writing =
+        policy::write_statuses(Arc::downgrade(controller), Arc::clone(policies), clients.checkpoint.clone());
     tasks.spawn_until(stop, "statuses of policies", writing);
-    let awaited = &controller.policies.awaited;
+    let awaited = &policies.awaited;
     let Some(namespaces) = namespaces else {
         awaited.add(List::Namespaces);
         for kind in Kind::ALL {

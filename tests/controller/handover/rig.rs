@@ -17,7 +17,7 @@ use controller::assembly::{Assembly, Parts, Phase};
 use controller::handover::charges::{Charges, Counts, GuardProof};
 use controller::handover::scope::Scope;
 use controller::page::page;
-use controller::reconcile::Controller;
+use controller::reconcile::{Controller, Guests};
 use controller::store::Key;
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{Answer, Exchange, Link, LoggedRequest, Server};
@@ -215,11 +215,8 @@ impl BuiltIn {
         };
         let assembly = Assembly::start(parts, &stop);
         let controller = Arc::new(Controller {
-            comparator: None,
+            guests: Guests::default(),
             statuses: Statuses::new(clients.core.clone(), OTHER),
-            observers: Vec::new(),
-            policies: Arc::default(),
-            sources: None,
             decisions_end: CancellationToken::new(),
             ..copy(&assembly.controller)
         });

@@ -2,14 +2,20 @@
 //!
 //! A policy comes from the annotation [`ANNOTATION`] of an HPA, from a `ScalingPolicy` of its namespace, or from a
 //! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
-//! `store` finds the policies of an HPA. The sync of an HPA without a policy is unchanged.
+//! `store` finds the policies of an HPA, and `sync` applies them as a guest of its syncs. The sync of an HPA without a
+//! policy is unchanged.
 //!
 //! This file contains the merged policies of an HPA, their rules for one sync, and their condition and events.
 
+mod adapters;
 mod awaited;
+mod guards;
+mod inputs;
 mod objects;
+mod sources;
 mod status;
 mod store;
+mod sync;
 mod watches;
 
 use std::sync::Arc;
@@ -30,13 +36,17 @@ use policies::spec::{Level, Parsed, Problem, ProblemReason, parse};
 pub use policies::steps::CONDITION as ACTIVE;
 use policies::steps::PolicyEffect;
 
+pub(crate) use self::adapters::Adapters;
 pub(crate) use self::awaited::List;
+pub use self::inputs::Bursts;
 pub use self::objects::{ANNOTATION, GROUP, Kind, VERSION};
 use self::objects::{PolicyName, PolicyObject};
+pub use self::sources::SourceReader;
 pub(crate) use self::status::run as write_statuses;
+use self::store::Applicable;
 pub use self::store::Policies;
 use self::store::StoredPolicy;
-pub(crate) use self::store::{Applicable, PolicyDue};
+pub use self::sync::{PolicyGuest, PolicyRules};
 pub(crate) use self::watches::PolicyWatches;
 
 /// The reason of the event about fields without effect.

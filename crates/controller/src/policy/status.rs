@@ -106,13 +106,13 @@ struct Stored {
 }
 
 /// Writes statuses until the controller is dropped. The gate of `client` admits writes only on the leader.
-pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
+pub(crate) async fn run(controller: Weak<Controller>, policies: Arc<Policies>, client: Client) {
     let (mut attempts, mut is_logged) = (Attempts::default(), false);
     loop {
         sleep(INTERVAL).await;
         let Some(controller) = controller.upgrade() else { return std::future::pending().await };
         let now = controller.clock.now();
-        let policies = uses(&controller.policies);
+        let policies = uses(&policies);
         drop(controller);
         attempts.retain(&policies.iter().map(|policy_use| &policy_use.policy.object.name).collect());
         let started = Instant::now();

@@ -11,12 +11,11 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use policies::spec::{Level, Parsed, parse};
-use tokio::time::Instant;
 
 use super::awaited::AwaitedLists;
 use super::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
 use super::{Merged, read_object};
-use crate::reconcile::OwnPeriod;
+use crate::reconcile::RuleDue;
 use crate::store::{HpaRecord, Key};
 
 /// Maximum number of HPAs that sync immediately after a change of a policy object. If the change concerns more HPAs,
@@ -73,18 +72,9 @@ struct HpaPolicies {
     merged: Option<Arc<Merged>>,
     /// Whether the status may still contain the condition of a policy that has ended.
     has_ended: bool,
-    due: PolicyDue,
+    due: RuleDue,
     /// The hash of the problems in the last event.
     reported: u64,
-}
-
-/// The times of the next syncs that a policy requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PolicyDue {
-    /// The policy's sync period, which replaces the controller's period.
-    pub(crate) period: Option<OwnPeriod>,
-    /// The next change of the rules: the start or end of a schedule, or the end of a mode.
-    pub(crate) edge: Option<Instant>,
 }
 
 /// The policies that a sync must apply.
@@ -140,7 +130,7 @@ impl Policies {
         if !is_same {
             entry.annotation = annotation;
             entry.revision = None;
-            entry.due = PolicyDue::default();
+            entry.due = RuleDue::default();
         }
         entry.has_ended |= entry.annotation.is_none();
         !is_same
@@ -187,18 +177,18 @@ impl Policies {
     }
 
     /// Stores the due times that the policy of an HPA requires.
-    pub(crate) fn set_due(&self, key: &Key, due: PolicyDue) {
+    pub(crate) fn set_due(&self, key: &Key, due: RuleDue) {
         if let Some(entry) = self.inner.write().hpas.get_mut(key) {
             entry.due = due;
         }
     }
 
     /// Returns the due times that the policy of an HPA requires.
-    pub(crate) fn due(&self, key: &Key) -> PolicyDue {
+    pub(crate) fn due(&self, key: &Key) -> RuleDue {
         if self.is_empty() {
-            return PolicyDue::default();
+            return RuleDue::default();
         }
-        self.inner.read().hpas.get(key).map_or_else(PolicyDue::default, |entry| entry.due)
+        self.inner.read().hpas.get(key).map_or_else(RuleDue::default, |entry| entry.due)
     }
 
     /// Stores the problems of an HPA's policies as reported. Returns whether they differ from the last reported

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::awaited::List;
 use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
-use super::store::AT_ONCE;
+use super::store::{AT_ONCE, Policies};
 use crate::reconcile::Controller;
 use clock::Jitter;
 use cluster::call::Call;
@@ -34,6 +34,8 @@ const MAX_RESOURCES: usize = 1 << 20;
 pub(crate) struct PolicyWatches {
     /// The controller. The reference is weak, because tasks of the controller run the watches.
     pub(crate) controller: Weak<Controller>,
+    /// The policies.
+    pub(crate) policies: Arc<Policies>,
     /// The client of watches, without a token bucket.
     pub(crate) watch: Client,
     /// The client of discovery.
@@ -76,12 +78,14 @@ impl PolicyWatches {
                             kind.resource()
                         );
                     }
-                    self.known(&list);
+                    if let Some(controller) = self.controller.upgrade() {
+                        complete(&self.policies, &controller, &list);
+                    }
                     sleep(RECHECK).await;
                 }
                 Err(error) => {
                     tracing::debug!(%error, "failed to check whether policies are served");
-                    self.unknown(&list, &error);
+                    self.policies.awaited.failed(&list, &error);
                     sleep(RETRY).await;
                 }
             }
@@ -90,7 +94,8 @@ impl PolicyWatches {
 
     /// Watches the labels of all namespaces. Never returns.
     pub(crate) async fn run_namespaces(self) {
-        let intake = NamespaceIntake(self.controller.clone(), None);
+        let (controller, policies) = (self.controller.clone(), Arc::clone(&self.policies));
+        let intake = NamespaceIntake { controller, policies, listed: None };
         let (handle, watching) = watch_of(Namespaces, self.watch.clone(), self.options(None, 2), intake);
         tokio::select! {
             biased;
@@ -103,22 +108,10 @@ impl PolicyWatches {
     async fn report(&self, list: &List, handle: &Handle) {
         while timeout(CHECK, handle.wait_synced()).await.is_err() {
             if let Some(error) = handle.status().error {
-                self.unknown(list, &error);
+                self.policies.awaited.failed(list, &error);
             }
         }
         std::future::pending::<()>().await;
-    }
-
-    fn unknown(&self, list: &List, error: &ApiError) {
-        if let Some(controller) = self.controller.upgrade() {
-            controller.policies.awaited.failed(list, error);
-        }
-    }
-
-    fn known(&self, list: &List) {
-        if let Some(controller) = self.controller.upgrade() {
-            controller.list_complete(list);
-        }
     }
 
     /// Returns whether the server serves the kind in this version.
@@ -135,6 +128,7 @@ impl PolicyWatches {
     async fn follow(&self, kind: Kind, namespace: Option<Arc<str>>) {
         let intake = || PolicyIntake {
             controller: self.controller.clone(),
+            policies: Arc::clone(&self.policies),
             kind,
             namespace: namespace.clone(),
             listed: None,
@@ -177,6 +171,7 @@ async fn removed(handle: &Handle) {
 #[derive(Debug)]
 struct PolicyIntake {
     controller: Weak<Controller>,
+    policies: Arc<Policies>,
     kind: Kind,
     namespace: Option<Arc<str>>,
     /// The names of the list in progress.
@@ -198,8 +193,8 @@ impl Sink<PolicyObject> for PolicyIntake {
     fn apply(&mut self, object: PolicyObject) {
         let Some(controller) = self.controller.upgrade() else { return };
         let name = object.name.clone();
-        if controller.policies.apply_object(object) {
-            controller.policy_changed(name.namespace.as_deref());
+        if self.policies.apply_object(object) {
+            controller.sync_soon(name.namespace.as_deref(), AT_ONCE);
         }
         if let Some(listed) = &mut self.listed {
             listed.insert(name);
@@ -209,8 +204,8 @@ impl Sink<PolicyObject> for PolicyIntake {
     fn delete(&mut self, object: Deleted) {
         let Some(controller) = self.controller.upgrade() else { return };
         let name = self.name(object.namespace, object.name);
-        if controller.policies.delete_object(&name) {
-            controller.policy_changed(name.namespace.as_deref());
+        if self.policies.delete_object(&name) {
+            controller.sync_soon(name.namespace.as_deref(), AT_ONCE);
         }
         if let Some(listed) = &mut self.listed {
             listed.remove(&name);
@@ -220,38 +215,21 @@ impl Sink<PolicyObject> for PolicyIntake {
     fn done(&mut self) {
         let listed = self.listed.take().unwrap_or_default();
         let Some(controller) = self.controller.upgrade() else { return };
-        if controller.policies.retain_objects(self.kind, self.namespace.as_deref(), &listed) {
-            controller.policy_changed(self.namespace.as_deref());
+        if self.policies.retain_objects(self.kind, self.namespace.as_deref(), &listed) {
+            controller.sync_soon(self.namespace.as_deref(), AT_ONCE);
         }
-        controller.list_complete(&List::Objects(self.kind, self.namespace.clone()));
+        complete(&self.policies, &controller, &List::Objects(self.kind, self.namespace.clone()));
     }
 }
 
-impl Controller {
-    /// Syncs the HPAs that have waited for a list after it failed.
-    fn list_complete(&self, list: &List) {
-        if self.policies.awaited.complete(list) {
-            self.policy_changed(match list {
-                List::Objects(_, namespace) => namespace.as_deref(),
-                List::Namespaces => None,
-            });
-        }
-    }
-
-    /// Syncs the HPAs that a changed policy may concern, if there are at most [`AT_ONCE`]. Otherwise their periodic
-    /// syncs apply the change within a period, so that other HPAs are not delayed.
-    fn policy_changed(&self, namespace: Option<&str>) {
-        let keys: Vec<_> = match namespace {
-            Some(namespace) => {
-                self.hpas.in_namespace(namespace).iter().map(|record| record.key.clone()).collect()
-            }
-            None if self.hpas.len() > AT_ONCE => return,
-            None => self.hpas.keys(),
+/// Syncs the HPAs that have waited for a list after it failed.
+fn complete(policies: &Policies, controller: &Controller, list: &List) {
+    if policies.awaited.complete(list) {
+        let namespace = match list {
+            List::Objects(_, namespace) => namespace.as_deref(),
+            List::Namespaces => None,
         };
-        if keys.len() <= AT_ONCE {
-            for key in keys {
-                self.queue.add_changed(&key);
-            }
+        controller.sync_soon(namespace, AT_ONCE);
         }
     }
 }
@@ -304,47 +282,53 @@ impl Watched for Namespaces {
     }
 }
 
-/// Applies the labels of namespaces. Contains the names of the list in progress.
+/// Applies the labels of namespaces.
 #[derive(Debug)]
-struct NamespaceIntake(Weak<Controller>, Option<BTreeSet<String>>);
+struct NamespaceIntake {
+    controller: Weak<Controller>,
+    policies: Arc<Policies>,
+    /// The names of the list in progress.
+    listed: Option<BTreeSet<String>>,
+}
 
 impl NamespaceIntake {
     fn set(&self, namespace: &str, labels: Option<BTreeMap<String, String>>) {
-        if let Some(controller) = self.0.upgrade()
-            && controller.policies.label_namespace(namespace, labels)
+        if let Some(controller) = self.controller.upgrade()
+            && self.policies.label_namespace(namespace, labels)
         {
-            controller.policy_changed(Some(namespace));
+            controller.sync_soon(Some(namespace), AT_ONCE);
         }
     }
 }
 
 impl Sink<NamespaceLabels> for NamespaceIntake {
     fn start(&mut self) {
-        self.1 = Some(BTreeSet::new());
+        self.listed = Some(BTreeSet::new());
     }
 
     fn apply(&mut self, object: NamespaceLabels) {
         self.set(&object.name, Some(object.labels));
-        if let Some(listed) = &mut self.1 {
+        if let Some(listed) = &mut self.listed {
             listed.insert(object.name);
         }
     }
 
     fn delete(&mut self, object: Deleted) {
         self.set(&object.name, None);
-        if let Some(listed) = &mut self.1 {
+        if let Some(listed) = &mut self.listed {
             listed.remove(&object.name);
         }
     }
 
     fn done(&mut self) {
-        let listed = self.1.take().unwrap_or_default();
-        let Some(controller) = self.0.upgrade() else { return };
-        for namespace in controller.policies.namespaces() {
+        let listed = self.listed.take().unwrap_or_default();
+        for namespace in self.policies.namespaces() {
             if !listed.contains(&*namespace) {
                 self.set(&namespace, None);
             }
         }
-        controller.list_complete(&List::Namespaces);
+        if let Some(controller) = self.controller.upgrade() {
+            complete(&self.policies, &controller, &List::Namespaces);
+        }
     }
 }

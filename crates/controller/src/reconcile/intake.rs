@@ -7,7 +7,6 @@ use autoscaling::history::History;
 
 use super::Controller;
 use crate::handover::charges::Placement;
-use crate::policy;
 use crate::store::{
     Addresses, Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update,
 };
@@ -59,7 +58,7 @@ impl Controller {
     pub(crate) fn changed(&self, update: &Update) {
         if let Some(new) = &update.new {
             let old = update.old.as_deref().filter(|old| old.uid == new.uid);
-            for observer in &self.observers {
+            for observer in &self.guests.observers {
                 observer.seen(old, new);
             }
             if matches!(update.change, Change::New | Change::Recreated { .. }) {
@@ -69,9 +68,10 @@ impl Controller {
         let Some(key) = update.new.as_ref().or(update.old.as_ref()).map(|record| &record.key) else {
             return;
         };
-        let new_policy = update.new.as_deref().is_some_and(|new| self.take_policy(new, update));
+        let has_new_rules =
+            update.new.as_deref().is_some_and(|new| self.guests.rules.seen(new, &update.change));
         match &update.change {
-            Change::StatusOnly if new_policy => self.queue.add_changed(key),
+            Change::StatusOnly if has_new_rules => self.queue.add_changed(key),
             Change::New => {
                 self.phases.add(key);
                 self.queue.add_changed(key);
@@ -90,16 +90,6 @@ impl Controller {
             Change::StatusOnly | Change::Unchanged => {}
         }
         self.count();
-    }
-
-    /// Applies the policy in the annotation of an HPA. Returns whether the policy changed.
-    fn take_policy(&self, new: &HpaRecord, update: &Update) -> bool {
-        if update.change == Change::Unchanged {
-            return false;
-        }
-        // The policy may have ended while no controller ran. Its condition is then still in the status.
-        let shows_condition = update.change == Change::New && policy::find(&new.status.conditions).is_some();
-        self.policies.apply_hpa(new, shows_condition)
     }
 
     /// Publishes the number of HPAs to metrics and to the rate limit of status writes.

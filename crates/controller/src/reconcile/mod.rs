@@ -5,53 +5,50 @@
 //! one period later.
 
 mod gather;
-mod guard_reads;
+mod guests;
 mod histories;
 mod intake;
-mod policy_inputs;
 pub mod queue;
 mod report;
 mod scale;
 mod schedule;
-mod sources;
 mod sync;
+mod workers;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
+use autoscaling::spec::Spec;
 use autoscaling::{Action, ErrorLabel, Hpa};
 use futures::FutureExt;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::histories::ClockReading;
-pub use self::histories::{Histories, KeptHistory, WatchedRescale};
+pub(crate) use self::gather::evaluate_metrics;
+pub use self::guests::{
+    Alone, Basis, Comparator, EveryHpa, ForeignRescale, Guests, MetricsSource, RuleDue, RuleInputs,
+    RuleReport, Rulebook, Standpoint, SyncRules, Upstream,
+};
+pub use self::histories::{ClockReading, Histories, KeptHistory, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};
-pub(crate) use self::policy_inputs::Adapters;
-pub use self::policy_inputs::Bursts;
 use self::queue::{Due, Queue};
-pub use self::report::{ComparedSync, ForeignRescale, ShadowComparator};
-pub use self::report::{ConcludedSync, Observer, Observers};
-pub(crate) use self::schedule::OwnPeriod;
-pub use self::schedule::SyncSchedule;
-pub use self::sources::{NO_SOURCES, SourceReader, SourceReading, SourceValue};
-use crate::policy::{Policies, Resolved};
+pub use self::report::{ComparedSync, ConcludedSync, Observer, Observers};
+pub use self::schedule::{OwnPeriod, SyncSchedule};
+pub use self::workers::{WorkerPermit, WorkerPool, Workers};
 use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
 use crate::targets::Targets;
 use crate::tasks::Tasks;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
-use cluster::client::Client;
 use cluster::events::{EventTarget, Recorder};
-use cluster::fair::{FairPermit, FairSemaphore, Share};
 use cluster::mapper::Mapper;
 use cluster::metrics::Metrics;
 use cluster::scale::Scales;
 use cluster::status::Statuses;
+pub use policies::steps::{NO_SOURCES, SourceReading, SourceValue};
 
 /// Maximum time for which a shutdown waits for syncs that have not decided. Most metrics arrive within this time.
 const UNDECIDED: Duration = Duration::from_secs(1);
@@ -78,8 +75,6 @@ pub struct Controller {
     pub mapper: Arc<Mapper>,
     /// Client of the scale subresource.
     pub scales: Scales,
-    /// Client of the lists that guards of scaling policies need.
-    pub guard_reads: Client,
     /// The watched targets. `None`: every sync reads the Scale from the API server.
     pub targets: Option<Arc<Targets>>,
     /// Client of HPA statuses.
@@ -90,10 +85,8 @@ pub struct Controller {
     pub events: Recorder,
     /// The history of each HPA.
     pub histories: Histories,
-    /// Observers of syncs and of the watch.
-    pub observers: Observers,
-    /// Compares this controller's decisions with those of another active controller, in shadow mode.
-    pub comparator: Option<Arc<dyn ShadowComparator>>,
+    /// Scaling policies, shadow mode, the handover, and observers.
+    pub guests: Guests,
     /// The work queue.
     pub queue: Arc<Queue>,
     /// The due times of syncs.
@@ -113,12 +106,6 @@ pub struct Controller {
     pub workers: Workers,
     /// Supervises the tasks that feed the controller.
     pub tasks: Tasks,
-    /// The scaling policies.
-    pub policies: Arc<Policies>,
-    /// The windows of HPAs whose policy sets `burst`.
-    pub bursts: Bursts,
-    /// `--metric-sources`. `None`: the metrics APIs answer all queries.
-    pub sources: Option<SourceReader>,
     /// Cancelled during a shutdown, to abandon syncs that have not decided.
     pub decisions_end: CancellationToken,
 }
@@ -193,7 +180,7 @@ impl Controller {
             self.telemetry.sync_failed("Panic");
             Next::Period
         });
-        let due = self.policies.due(&key);
+        let due = self.guests.rules.due(&key);
         if next == Next::Period {
             let next = due.period.map_or_else(|| self.next(&key), OwnPeriod::next);
             // As in upstream, an earlier due time stays, for example after the sync of a changed spec.
@@ -208,23 +195,35 @@ impl Controller {
     /// Returns the due time after a sync that ends now. For a compared HPA, this is in 1.1 periods, because each status
     /// write of the other controller triggers an earlier sync.
     fn next(&self, key: &Key) -> Instant {
-        if self.comparator_of(key).is_none() {
+        if !self.guests.comparator.compares(key) {
             return self.phases.next(key);
         }
         clock::after(Instant::now(), self.period + self.period / 10)
     }
 
-    /// Returns the comparator, if it compares the syncs of an HPA.
-    fn comparator_of(&self, key: &Key) -> Option<&Arc<dyn ShadowComparator>> {
-        self.comparator.as_ref().filter(|comparator| comparator.compares(key))
+    /// Syncs the HPAs of a namespace, or of all namespaces, if there are at most `most`. Otherwise their periodic syncs
+    /// apply a change within a period, so that other HPAs are not delayed.
+    pub(crate) fn sync_soon(&self, namespace: Option<&str>, most: usize) {
+        let keys: Vec<_> = match namespace {
+            Some(namespace) => {
+                self.hpas.in_namespace(namespace).iter().map(|record| record.key.clone()).collect()
+            }
+            None if self.hpas.len() > most => return,
+            None => self.hpas.keys(),
+        };
+        if keys.len() <= most {
+            for key in keys {
+                self.queue.add_changed(&key);
+            }
+        }
     }
 
     /// Drops the state of an HPA that was deleted, or replaced by another HPA with the same name.
     fn forget(&self, key: &Key, uid: &Arc<str>) {
         self.histories.forget(uid);
-        self.bursts.forget(uid);
+        self.guests.rules.forget(uid);
         self.events.forget(&key.namespace, &key.name, uid);
-        for observer in &self.observers {
+        for observer in &self.guests.observers {
             observer.forgotten(key, uid);
         }
     }
@@ -232,10 +231,7 @@ impl Controller {
     /// Drops the state of a key that no longer has an HPA.
     fn forget_key(&self, key: &Key) {
         self.overlap.release(key, &self.pods);
-        if !self.policies.is_empty() {
-            self.policies.forget_hpa(key);
-            self.telemetry.policy(&key.namespace, &key.name, None);
-        }
+        self.guests.rules.forget_key(key);
         self.queue.forget(key);
         self.telemetry.forget(&key.namespace, &key.name);
         self.unwatch(key);
@@ -252,90 +248,13 @@ pub(crate) fn event_target(record: &HpaRecord) -> EventTarget {
     }
 }
 
-/// Returns the input of the core for a stored HPA, with the spec that results from its policy.
-fn view<'a>(record: &'a HpaRecord, policy: Option<&'a Resolved>) -> Hpa<'a> {
+/// Returns the input of the core for a stored HPA, with the spec that results from its rules.
+fn view<'a>(record: &'a HpaRecord, spec: &'a Spec) -> Hpa<'a> {
     Hpa {
         namespace: &record.key.namespace,
         name: &record.key.name,
         generation: record.generation,
-        spec: policy.map_or(&record.spec, |policy| &policy.spec),
+        spec,
         status: &record.status,
-    }
-}
-
-/// One of every [`RESERVED_FRACTION`] workers and status permits is reserved for new or changed HPAs, so that they do
-/// not wait behind a backlog. With fewer workers, none is reserved.
-const RESERVED_FRACTION: usize = 5;
-/// Minimum number of status permits. Each status write in flight uses a separate connection. Concurrent writes take a
-/// fifth less CPU time in server and client than sequential writes. Twice as many permits use 3 MB more memory and save
-/// no more CPU time.
-const MIN_INFLIGHT_STATUSES: usize = 16;
-
-/// All worker permits.
-#[derive(Debug, Clone)]
-pub struct Workers {
-    /// Workers for every due key.
-    pub any: WorkerPool,
-    /// Workers for new or changed HPAs only.
-    pub fresh: Option<WorkerPool>,
-}
-
-impl Workers {
-    /// Creates `count` workers in total, at least one.
-    pub fn new(count: usize) -> Self {
-        let count = count.clamp(1, Semaphore::MAX_PERMITS);
-        let (fresh, statuses) = (count / RESERVED_FRACTION, count.max(MIN_INFLIGHT_STATUSES));
-        let reserved = if fresh > 0 { statuses / RESERVED_FRACTION } else { 0 };
-        Self {
-            any: WorkerPool::new(count - fresh, statuses - reserved),
-            fresh: (fresh > 0).then(|| WorkerPool::new(fresh, reserved)),
-        }
-    }
-}
-
-/// A pool of workers, with its permits for status writes in flight.
-#[derive(Debug, Clone)]
-pub struct WorkerPool {
-    workers: Arc<FairSemaphore>,
-    statuses: Arc<FairSemaphore>,
-}
-
-impl WorkerPool {
-    fn new(workers: usize, statuses: usize) -> Self {
-        let semaphore = |permits| Arc::new(FairSemaphore::new(permits, Share::All));
-        Self { workers: semaphore(workers), statuses: semaphore(statuses) }
-    }
-}
-
-/// The permit of one sync for a worker or for a status write, held or released.
-#[derive(Debug)]
-pub struct WorkerPermit {
-    lane: WorkerPool,
-    held: Option<FairPermit>,
-}
-
-impl WorkerPermit {
-    /// Waits for a worker before a key is taken from the queue.
-    pub async fn new(lane: &WorkerPool) -> Self {
-        let mut permit = Self { lane: lane.clone(), held: None };
-        permit.acquire(&Arc::default()).await;
-        permit
-    }
-
-    fn release(&mut self) {
-        self.held = None;
-    }
-
-    /// Waits for a worker again, on behalf of a namespace.
-    async fn acquire(&mut self, namespace: &Arc<str>) {
-        if self.held.is_none() {
-            self.held = Some(self.lane.workers.acquire(namespace).await);
-        }
-    }
-
-    /// Exchanges the worker for a status permit. The worker is held until a status permit is free, so that no sync
-    /// decides long before it can publish its status.
-    async fn send_status(&mut self, namespace: &Arc<str>) {
-        self.held = Some(self.lane.statuses.acquire(namespace).await);
     }
 }

@@ -1,29 +1,25 @@
-//! Interfaces for observers of concluded syncs and of the watch, and for the comparison in shadow mode. Observers are,
+//! Interfaces for observers of concluded syncs and of the watch. Observers are,
 //! for example, the record of decisions, a simulation, and `why`.
 //!
 //! Publishes the results of syncs: events, statuses, histories, metrics and log lines. Computes gauges on every scrape:
 //! sizes, ages, and counts of other components.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::event::EventKind;
 use autoscaling::explanation::LimitingStep;
-use autoscaling::history::{Changes, History};
-use autoscaling::pod::Pod;
-use autoscaling::query::{Answer, Api, QueryError};
-use autoscaling::spec::Spec;
+use autoscaling::history::History;
+use autoscaling::query::{Answer, Api};
 use autoscaling::status::FAILED_UPDATE_SCALE;
-use autoscaling::{Answers, Conclusion, Decision, Plan, Scale, WriteOutcome, failed_update_status};
+use autoscaling::{Answers, Conclusion, Plan, Scale, WriteOutcome, failed_update_status};
 use jiff::{SignedDuration, Timestamp};
-use policies::history::PolicyHistory;
 use policies::resolve::Rules;
-use policies::steps::PolicyEffect;
+use policies::steps::{PolicyEffect, SourceReading};
 
+use super::guests::{Standpoint, SyncRules};
 use super::histories::ClockReading;
-use super::sources::SourceReading;
 use super::{Controller, WorkerPermit, event_target};
 use crate::store::{HpaRecord, Key};
 use cluster::gate::WritePermit;
@@ -86,43 +82,6 @@ pub struct ConcludedSync<'a> {
 /// The observers, in the order of their calls.
 pub type Observers = Vec<Arc<dyn Observer>>;
 
-/// Compares this controller's decisions with those of another controller. The methods run within the sync and must not
-/// block.
-pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
-    /// Returns whether another controller acts on an HPA, so that the syncs of the HPA are compared.
-    fn compares(&self, key: &Key) -> bool;
-
-    /// Returns the foreign rescale to compare with the next sync of an HPA. `None` without such a rescale.
-    fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale>;
-
-    /// Returns the answers from which the other controller just decided, as its status shows them. `None` if the sync
-    /// decides from its own answers.
-    fn foreign_metrics(
-        &self,
-        hpa: &HpaRecord,
-        scale: &Scale,
-        answers: &Answers<'_>,
-        decision: &Decision,
-    ) -> Option<Vec<Option<Result<Answer, QueryError>>>>;
-
-    /// Handles a concluded sync.
-    fn compared(&self, sync: &ComparedSync<'_>);
-}
-
-/// A rescale by another controller, with the state of the target before it. From that state, a sync makes the decision
-/// that this controller would have made instead.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ForeignRescale {
-    /// Time of the observation of the rescale.
-    pub seen: Timestamp,
-    /// `spec.replicas` before the rescale.
-    pub from: i32,
-    /// `spec.replicas` after the rescale.
-    pub to: i32,
-    /// The pods at the time of the observation. `None` if the selector is not known.
-    pub pods: Option<Vec<Arc<Pod>>>,
-}
-
 /// A concluded sync with its inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedSync<'a> {
@@ -132,24 +91,14 @@ pub struct ComparedSync<'a> {
     pub scale: Option<&'a Scale>,
     /// The history that the decision used.
     pub history: &'a History,
-    /// The rescale to compare with the sync. `None` without such a rescale.
-    pub before: Option<&'a ForeignRescale>,
-}
-
-impl ForeignRescale {
-    /// Replaces the scale event of this controller's decision with the other controller's rescale, because only that
-    /// rescale was written.
-    pub(super) fn remember(&self, spec: &Spec, changes: &mut Changes) {
-        if let Some(behavior) = &spec.behavior {
-            changes.scale_event = Changes::rescaled(behavior, self.from, self.to, self.seen).scale_event;
-        }
-    }
+    /// The state of the target from which the sync decided.
+    pub standpoint: &'a Standpoint,
 }
 
 impl Controller {
     /// Records the age of each answer of a metrics API. The oldest sample determines the age, and a sample from the
     /// future has age 0. Answers of sources have a separate metric.
-    pub(super) fn count_ages(&self, answers: &Answers<'_>, of_sources: &BTreeSet<usize>, now: Timestamp) {
+    pub(super) fn count_ages(&self, answers: &Answers<'_>, of_sources: &[usize], now: Timestamp) {
         let of_apis = answers.metrics.iter().enumerate().filter(|(index, _)| !of_sources.contains(index));
         for answer in of_apis.filter_map(|(_, answer)| answer.as_ref()?.as_ref().ok()) {
             let (api, oldest) = match answer {
@@ -221,12 +170,12 @@ pub(super) fn log(
 pub(super) struct Writes<'a> {
     /// Time of the decision.
     pub(super) moment: ClockReading,
-    /// The permission to write the status. `None` if all HPAs are in scope.
-    pub(super) charge: Option<WritePermit>,
+    /// The permission to write the status.
+    pub(super) charge: WritePermit,
     /// The worker of the sync.
-    pub(super) permit: &'a mut WorkerPermit,
-    /// The metrics of this sync, if a rule of the HPA's policy needs them in later syncs.
-    pub(super) metrics: Option<PolicyHistory>,
+    pub(super) worker: &'a mut WorkerPermit,
+    /// The rules of the sync.
+    pub(super) rules: &'a mut dyn SyncRules,
 }
 
 impl Controller {
@@ -237,16 +186,15 @@ impl Controller {
         record: &HpaRecord,
         outcome: &WriteOutcome,
         conclusion: &Conclusion,
-        mut writes: Writes<'_>,
+        writes: Writes<'_>,
     ) -> bool {
-        let (moment, metrics) = (writes.moment, writes.metrics.take());
+        let Writes { moment, charge, worker, rules } = writes;
         // The gate may have opened after it withheld the rescale. A status must not report a rescale that was withheld.
-        let published = *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, writes).await;
+        let published =
+            *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, charge, worker).await;
         if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes, moment);
-            if !self.policies.is_empty() {
-                self.histories.commit_policy(&record.uid, metrics, moment);
-            }
+            rules.commit(&self.histories, moment);
             // As in upstream, a sync without a count, or with a failed write, leaves the series unchanged.
             let decided = conclusion.explanation.desired.is_some();
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
@@ -259,8 +207,13 @@ impl Controller {
     }
 
     /// Sends events and status. Returns false if the status write failed.
-    async fn publish(&self, record: &HpaRecord, conclusion: &Conclusion, writes: Writes<'_>) -> bool {
-        let Writes { charge, permit, .. } = writes;
+    async fn publish(
+        &self,
+        record: &HpaRecord,
+        conclusion: &Conclusion,
+        charge: WritePermit,
+        worker: &mut WorkerPermit,
+    ) -> bool {
         let about = event_target(record);
         let (mut needs_refresh, mut written) = (false, true);
         for event in &conclusion.events {
@@ -269,15 +222,15 @@ impl Controller {
         if let Some(status) = &conclusion.status {
             // The sync holds its status permit while it waits at the rate limit. Few syncs therefore wait there ahead
             // of the syncs of new HPAs.
-            permit.send_status(&record.key.namespace).await;
-            let permission = self.statuses.turn(&record.key.namespace).await.for_write(charge);
+            worker.send_status(&record.key.namespace).await;
+            let permission = self.statuses.turn(&record.key.namespace).await.for_write(Some(charge));
             self.hpas.sends(&record.key, &record.uid, Arc::clone(status));
             match self.statuses.put(permission, status_target(record), status).await {
                 Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
                     if error.is_conflict() {
-                        for observer in &self.observers {
+                        for observer in &self.guests.observers {
                             observer.conflicted(&record.key);
                         }
                     }

@@ -150,10 +150,10 @@ impl Controller {
         key: &Key,
         target: Target,
         to: i32,
-        charge: Option<&WritePermit>,
+        charge: &WritePermit,
         permit: &mut WorkerPermit,
     ) -> WriteOutcome {
-        let tokens = ScaleTokens { controller: self, key, charge, permit: Some(permit) };
+        let tokens = ScaleTokens { controller: self, key, charge: Some(charge), permit: Some(permit) };
         let (outcome, version) = rescale(tokens, target, to).await;
         if let Some(targets) = &self.targets {
             match (&outcome, version) {
@@ -175,7 +175,7 @@ impl Controller {
     /// caller that decides for one HPA uses this to find the other HPAs that control the same pods.
     pub async fn claim(&self, key: &Key) {
         if let Some(record) = self.hpas.get(key) {
-            let hpa = view(&record, None);
+            let hpa = view(&record, &record.spec);
             let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa, None).await;
             plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         }
@@ -245,7 +245,7 @@ impl Controller {
 struct ScaleTokens<'a> {
     controller: &'a Controller,
     key: &'a Key,
-    /// The permission for writes. `None` for reads, or if all HPAs are in scope.
+    /// The permission for writes. `None` for reads.
     charge: Option<&'a WritePermit>,
     /// The worker of the sync. `None` outside of syncs.
     permit: Option<&'a mut WorkerPermit>,

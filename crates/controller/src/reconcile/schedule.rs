@@ -83,11 +83,12 @@ struct Hashes {
 
 /// The sync period of an HPA whose policy sets one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OwnPeriod {
-    pub(crate) period: Duration,
+pub struct OwnPeriod {
+    /// The period.
+    pub period: Duration,
     /// The time of the request for the newest number that the sync read, if its source has a new number about once in a
     /// period. HPAs that read the same number move to the same slots, so that one request serves them all.
-    pub(crate) requested: Option<Instant>,
+    pub requested: Option<Instant>,
 }
 
 impl OwnPeriod {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::status::Status;
-use autoscaling::{Answers, Decision, Scale};
+use autoscaling::{Answers, Decision, Plan};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
@@ -33,7 +33,7 @@ use self::replay::{Inputs, MovedMetrics, Replay, are_equal, memory, summary, und
 use self::wire::{Builtin, Change, InconclusiveReason, Outcome, OwnSide, Verdict};
 use crate::handover::charges::Charges;
 use crate::reconcile::queue::Queue;
-use crate::reconcile::{ComparedSync, ForeignRescale, Observer, ShadowComparator};
+use crate::reconcile::{Comparator, ComparedSync, ForeignRescale, Observer, Standpoint};
 use crate::store::{HpaRecord, Key, Pods};
 use crate::takeover::rescale;
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -249,30 +249,34 @@ impl Observer for Shadow {
     }
 }
 
-impl ShadowComparator for Shadow {
+impl Comparator for Shadow {
     fn compares(&self, key: &Key) -> bool {
         // A standby makes no decisions that could be compared.
         let is_other = |charges: &Arc<Charges>| charges.leads() && charges.state(key).is_none();
         self.parts.others_of.as_ref().is_none_or(is_other)
     }
 
-    fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale> {
+    fn standpoint(&self, hpa: &HpaRecord) -> Standpoint {
+        if !self.compares(&hpa.key) {
+            return Standpoint::Now;
+        }
         let mut state = self.state.lock();
-        let watched = state.by_uid.get_mut(&hpa.uid)?;
+        let Some(watched) = state.by_uid.get_mut(&hpa.uid) else { return Standpoint::Now };
         // A rescale whose sync was aborted is dropped without a comparison.
         watched.waiting.retain(|waiting| !waiting.taken);
-        let waiting = watched.waiting.front_mut()?;
+        let Some(waiting) = watched.waiting.front_mut() else { return Standpoint::Now };
         waiting.taken = true;
-        Some(waiting.before.clone())
+        Standpoint::Before(waiting.before.clone())
     }
 
     fn foreign_metrics(
         &self,
         hpa: &HpaRecord,
-        scale: &Scale,
+        plan: &Plan,
         answers: &Answers<'_>,
         decision: &Decision,
     ) -> Option<Vec<Option<Result<Answer, QueryError>>>> {
+        let scale = plan.scale().filter(|_| self.compares(&hpa.key))?;
         let now = self.parts.clock.now();
         let state = self.state.lock();
         let watched = state.by_uid.get(&hpa.uid)?;
@@ -296,6 +300,9 @@ impl ShadowComparator for Shadow {
 
     fn compared(&self, compared: &ComparedSync<'_>) {
         let sync = compared.sync;
+        if !self.compares(&sync.hpa.key) {
+            return;
+        }
         let explanation = &sync.conclusion.explanation;
         let shown = sync.conclusion.status.as_ref().unwrap_or(&sync.hpa.status).current_metrics.clone();
         let inputs = compared.scale.map(|scale| Inputs {
@@ -314,14 +321,14 @@ impl ShadowComparator for Shadow {
         let last_sign = state.last_sign;
         // Without an entry, the HPA was deleted during the sync.
         let Some(mut watched) = state.by_uid.remove(&sync.hpa.uid) else { return };
-        match (compared.before, &inputs) {
-            (Some(before), Some(now)) => {
+        match (compared.standpoint, &inputs) {
+            (Standpoint::Before(before), Some(now)) => {
                 let judged = self.compare_rescale(&mut watched, compared, before, &own, now);
                 if let Some((outcome, builtin, status)) = judged {
                     self.record_outcome(&mut state, sync.hpa, before.seen, outcome, Some(builtin), &status);
                 }
             }
-            (Some(before), None) => {
+            (Standpoint::Before(before), None) => {
                 let taken = watched.waiting.iter().position(|waiting| waiting.taken);
                 if let Some(AwaitedComparison { builtin, status, .. }) =
                     taken.and_then(|index| watched.waiting.remove(index))
@@ -331,7 +338,7 @@ impl ShadowComparator for Shadow {
                     self.record_outcome(&mut state, sync.hpa, before.seen, outcome, Some(builtin), &status);
                 }
             }
-            (None, _) => {
+            (Standpoint::Now, _) => {
                 let memory = memory(&sync.hpa.spec, &self.parts.settings);
                 let theirs = watched.status.as_ref().map(|status| status.current_metrics.as_slice());
                 if watched.machine.wrote_just_before(sync.at, self.period)

@@ -4,7 +4,10 @@ use cluster::decode;
 use cluster::watch::Watched as _;
 use serde_json::json;
 
+use tokio::time::Instant;
+
 use super::*;
+use crate::reconcile::OwnPeriod;
 
 /// Returns an HPA with the given labels, each with the value `x`.
 fn hpa(namespace: &str, labels: &[String]) -> HpaRecord {
@@ -121,7 +124,7 @@ fn event_of_the_status_write_keeps_the_due_times_of_the_sync() {
     web.metadata = serde_json::value::RawValue::from_string(annotated.to_owned()).unwrap();
     assert!(policies.apply_hpa(&web, false));
     let before = merged(&policies, &web).unwrap();
-    let due = PolicyDue {
+    let due = RuleDue {
         period: Some(OwnPeriod { period: Duration::from_hours(1), requested: None }),
         edge: Some(Instant::now()),
     };

@@ -14,8 +14,9 @@ use policies::steps::PolicyEffect;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Controller, WorkerPermit};
-use crate::policy::Resolved;
+use super::Resolved;
+use super::sync::PolicyRules;
+use crate::reconcile::WorkerPermit;
 use crate::store::HpaRecord;
 use cluster::error::ApiError;
 use cluster::mapper::MapError;
@@ -97,17 +98,17 @@ impl GuardReads {
     }
 }
 
-impl Controller {
+impl PolicyRules {
     /// Reads the state that the guards of a policy need, without holding a worker.
     pub(super) async fn read_for_guards(
         &self,
         record: &HpaRecord,
-        policy: Option<&Resolved>,
+        policy: &Resolved,
         plan: &Plan,
         permit: &mut WorkerPermit,
     ) -> GuardReads {
         let mut reads = GuardReads::default();
-        let (Some(policy), Some(scale)) = (policy, plan.scale()) else { return reads };
+        let Some(scale) = plan.scale() else { return reads };
         let guards = &policy.rules.policy.spec.guards;
         let rollout = guards.rollout.is_some_and(|guard| guard != RolloutGuard::Ignore);
         let owners = guards.owned_pods_only == Some(true);

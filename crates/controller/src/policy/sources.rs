@@ -17,11 +17,12 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::spec::{MetricOrigin, MetricRule};
-pub use policies::steps::{NO_SOURCES, SourceReading, SourceValue};
+use policies::steps::NO_SOURCES;
+pub(super) use policies::steps::{SourceReading, SourceValue};
 use sources::{Failure, Form, PodTarget, Reading, SourceError, Sources, Target, Values, described, name_of};
 use tokio::time::Instant;
 
-use super::policy_inputs::Adapters;
+use super::adapters::Adapters;
 use crate::store::{Addresses, Key};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
