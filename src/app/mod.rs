@@ -217,7 +217,7 @@ pub async fn run_with(
     }
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     checks::add_handover(&health, handover.as_ref());
-    let charges = assembly.controller.hpas.charges().cloned();
+    let charges = assembly.handover.as_ref().map(|handover| Arc::clone(handover.charges()));
     if charges.is_some() {
         telemetry.handover_guard(config.handover.guard.as_str());
     }

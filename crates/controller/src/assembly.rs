@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::decision_events::{self, DecisionEvents};
 use crate::handover::charges::ChargePermits;
-use crate::handover::{self, Handover, NamespaceIntake, Namespaces};
+use crate::handover::{self, Handover, NamespaceIntake, Namespaces, ScopedIntake};
 use crate::options::{MetricSources, Options, ScaleSource};
 use crate::policy::{
     self, Adapters, Bursts, Kind, List, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader,
@@ -17,7 +17,7 @@ use crate::policy::{
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
     Alone, Comparator, Controller, EveryHpa, Guests, Histories, HpaIntake, Observer, Observers, PodIntake,
-    SyncSchedule, Workers,
+    Scope, SyncSchedule, Workers,
 };
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
@@ -207,10 +207,11 @@ impl Parts<'_> {
                 .clone()
                 .map_or_else(|| Arc::new(Alone) as Arc<dyn Comparator>, |shadow| shadow),
             permits: permits.unwrap_or_else(|| Arc::new(EveryHpa)),
+            scope: charges.map_or_else(|| Arc::new(EveryHpa) as Arc<dyn Scope>, |charges| charges),
             observers,
         };
         let controller = Arc::new(Controller {
-            hpas: Arc::new(Hpas::scoped(charges)),
+            hpas: Arc::new(Hpas::new()),
             pods,
             overlap: Arc::new(Overlap::new()),
             mapper,
@@ -288,8 +289,8 @@ impl Assembly {
         };
         // A controller for some namespaces has no cluster-wide permissions, so it does not watch the labels of
         // namespaces.
-        let labels = handover.as_ref().filter(|_| watched.is_none()).map(|_| {
-            let intake = NamespaceIntake::new(Arc::clone(&controller));
+        let labels = handover.as_ref().filter(|_| watched.is_none()).map(|handover| {
+            let intake = NamespaceIntake::new(Arc::clone(&controller), Arc::clone(handover.charges()));
             let (watch, watching) =
                 watch::watch::<Namespaces, _>(watch_client.clone(), watch_options(&None), intake);
             controller.tasks.spawn_until(stop, "watch of namespaces", watching);
@@ -318,12 +319,16 @@ impl Assembly {
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
             let known: Arc<dyn watch::HpaCache> = Arc::clone(&controller.hpas) as _;
-            let (hpa_watch, watching_hpas) = watch::watch_of(
-                watch::Hpas { known: Some(known) },
-                watch_client.clone(),
-                watch_options(&namespace),
-                HpaIntake::new(Arc::clone(&controller), namespace.clone()),
-            );
+            let (resource, options) = (watch::Hpas { known: Some(known) }, watch_options(&namespace));
+            let (client, synced) = (watch_client.clone(), Arc::clone(&controller));
+            let (hpa_watch, watching_hpas) = match &handover {
+                Some(handover) => {
+                    let charges = Arc::clone(handover.charges());
+                    let intake = ScopedIntake::new(synced, charges, namespace.clone());
+                    watch::watch_of(resource, client, options, intake)
+                }
+                None => watch::watch_of(resource, client, options, HpaIntake::new(synced, namespace.clone())),
+            };
             let (pod_watch, watching_pods) = watch::watch::<watch::Pods, _>(
                 watch_client.clone(),
                 watch_options(&namespace),

@@ -94,7 +94,7 @@ impl Replica {
     }
 
     pub(crate) fn charges(&self) -> &Arc<Charges> {
-        self.assembly.controller.hpas.charges().unwrap()
+        self.assembly.handover.as_ref().unwrap().charges()
     }
 
     /// Whether the store has an HPA of the namespace `shop`.

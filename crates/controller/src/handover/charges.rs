@@ -87,6 +87,19 @@ pub struct Counts {
     pub contested: usize,
 }
 
+impl Counts {
+    /// Returns the number of HPAs by the name of their state in metrics.
+    pub fn by_state(self) -> [(&'static str, usize); 4] {
+        let Self { outside, claiming, in_charge, contested } = self;
+        [
+            ("outside", outside),
+            (State::Claiming.as_str(), claiming),
+            (State::InCharge.as_str(), in_charge),
+            (State::Contested.as_str(), contested),
+        ]
+    }
+}
+
 /// The HPAs in scope.
 #[derive(Debug)]
 pub struct Charges {

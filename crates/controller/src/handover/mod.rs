@@ -7,12 +7,14 @@
 
 pub mod admission;
 pub mod charges;
+mod intake;
 pub mod machine;
 mod moves;
 pub mod objects;
 pub mod proof;
 pub mod scope;
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -23,7 +25,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::charges::{Charges, GuardProof};
+pub(crate) use self::intake::ScopedIntake;
 use self::machine::{Cause, Input, Output, Proof, State};
+use self::moves::Moves;
 pub use self::moves::{NamespaceIntake, Namespaces};
 use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
 use crate::store::{HpaRecord, Key};
@@ -206,7 +210,8 @@ impl Handover {
     async fn adopt(&self, client: &Client) -> bool {
         let Some(controller) = self.controller() else { return false };
         while let Some(namespace) = self.parts.charges.adopting() {
-            if let Err(error) = controller.adopt(&self.parts.charges, client, &namespace).await {
+            let moves = Moves { controller: &controller, charges: &self.parts.charges };
+            if let Err(error) = moves.adopt(client, &namespace).await {
                 tracing::warn!(
                     %namespace, %error, "failed to read the HPAs of a namespace that came into scope; retrying"
                 );
@@ -246,6 +251,12 @@ impl Handover {
     fn controller(&self) -> Option<Arc<Controller>> {
         self.controller.get().and_then(Weak::upgrade)
     }
+}
+
+/// Returns the HPAs in scope of a controller. `None` if all HPAs are in scope.
+pub fn charges_of(controller: &Controller) -> Option<&Charges> {
+    let scope: &dyn Any = &*controller.guests.scope;
+    scope.downcast_ref()
 }
 
 fn because(proof: Proof) -> &'static str {

@@ -19,17 +19,24 @@ use cluster::decode::{DecodeError, hpa, meta_of};
 use cluster::error::ApiError;
 use cluster::watch::{Collection, Deleted, Sink, Watched, each};
 
-impl Controller {
+/// Moves HPAs in and out of the scope of a controller.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moves<'a> {
+    pub(super) controller: &'a Controller,
+    pub(super) charges: &'a Charges,
+}
+
+impl Moves<'_> {
     /// Puts an HPA in or out of scope according to its new version. The caller holds [`Charges::moving`], applies the
     /// version to the store if the result is [`Placement::Store`], and makes a new HPA due.
-    pub(crate) fn sort(&self, charges: &Charges, hpa: &HpaRecord, is_listed: bool) -> Placement {
-        let placement = charges.sort(hpa, is_listed);
+    pub(super) fn sort(&self, hpa: &HpaRecord, is_listed: bool) -> Placement {
+        let placement = self.charges.sort(hpa, is_listed);
         match placement {
             Placement::Store { is_new: true } if !is_listed => {
-                self.claim_neighbours(charges, Some(&hpa.key.namespace));
+                self.claim_neighbours(Some(&hpa.key.namespace));
             }
-            Placement::Outside => self.take_out(charges, &hpa.key, is_listed),
-            Placement::Unchanged if !charges.is_outside(&hpa.key) => {
+            Placement::Outside => self.take_out(&hpa.key, is_listed),
+            Placement::Unchanged if !self.charges.is_outside(&hpa.key) => {
                 return Placement::Store { is_new: false };
             }
             Placement::Store { .. } | Placement::Unchanged => {}
@@ -38,55 +45,56 @@ impl Controller {
     }
 
     /// Removes an HPA that is out of scope from the store.
-    fn take_out(&self, charges: &Charges, key: &Key, is_listed: bool) {
-        let stored = self.hpas.get(key);
+    fn take_out(&self, key: &Key, is_listed: bool) {
+        let stored = self.controller.hpas.get(key);
         // If a list is in progress, the end of the list removes the HPA.
-        let removed = stored.and_then(|stored| self.hpas.delete(key, &stored.uid));
+        let removed = stored.and_then(|stored| self.controller.hpas.delete(key, &stored.uid));
         let had_selector = removed.is_some_and(|removed| {
             let change = Change::Deleted { uid: Arc::clone(&removed.uid) };
             let update = Update { change, old: Some(removed), new: None, lost_write: false };
-            self.left_scope(charges, key, &update)
+            self.left_scope(key, &update)
         });
-        if charges.neighbour(key).is_some() && (!is_listed || had_selector) {
-            self.queue.add(key);
+        if self.charges.neighbour(key).is_some() && (!is_listed || had_selector) {
+            self.controller.queue.add(key);
         }
     }
 
     /// Drops the state of an HPA that has left the scope, except for a selector that the detection of shared pods
     /// needs. The selector is kept until a worker has read it again. Otherwise an HPA with the same pods could sync
     /// first, and would scale. Returns whether a selector is kept.
-    pub(crate) fn left_scope(&self, charges: &Charges, key: &Key, update: &Update) -> bool {
-        let selector = self.overlap.selector(key).filter(|_| charges.neighbour(key).is_some());
-        self.changed(update);
+    pub(super) fn left_scope(&self, key: &Key, update: &Update) -> bool {
+        let selector =
+            self.controller.overlap.selector(key).filter(|_| self.charges.neighbour(key).is_some());
+        self.controller.changed(update);
         if let Some(selector) = &selector {
-            self.overlap.claim(key, selector, &self.pods);
+            self.controller.overlap.claim(key, selector, &self.controller.pods);
         }
         selector.is_some()
     }
 
     /// Makes HPAs out of scope due if the detection of shared pods needs their selectors. With `namespace`, does so
     /// only for the HPAs of that namespace.
-    pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
-        for key in charges.neighbours(namespace) {
-            if !self.queue.has(&key) {
-                self.queue.add(&key);
+    pub(super) fn claim_neighbours(&self, namespace: Option<&Arc<str>>) {
+        for key in self.charges.neighbours(namespace) {
+            if !self.controller.queue.has(&key) {
+                self.controller.queue.add(&key);
             }
         }
     }
 
     /// Applies the label of a namespace, or its removal. HPAs that are not in the store are read later, by
     /// [`Self::adopt`].
-    pub(super) fn label_namespace(&self, charges: &Charges, namespace: &str, label: Option<&str>) {
-        let _moving = charges.moving();
-        if !charges.label_namespace(namespace, label) {
+    pub(super) fn label_namespace(&self, namespace: &str, label: Option<&str>) {
+        let _moving = self.charges.moving();
+        if !self.charges.label_namespace(namespace, label) {
             return;
         }
-        for hpa in self.hpas.in_namespace(namespace) {
-            if self.sort(charges, &hpa, true) == (Placement::Store { is_new: true }) {
-                self.queue.add(&hpa.key);
+        for hpa in self.controller.hpas.in_namespace(namespace) {
+            if self.sort(&hpa, true) == (Placement::Store { is_new: true }) {
+                self.controller.queue.add(&hpa.key);
             }
         }
-        self.claim_neighbours(charges, Some(&namespace.into()));
+        self.claim_neighbours(Some(&namespace.into()));
     }
 
     /// Reads the HPAs of a namespace that is new in scope into the store.
@@ -94,12 +102,7 @@ impl Controller {
     /// # Errors
     /// Returns [`ApiError`] if the namespace cannot be listed. HPAs that were read before the failure are in the
     /// store.
-    pub(super) async fn adopt(
-        &self,
-        charges: &Charges,
-        client: &Client,
-        namespace: &str,
-    ) -> Result<(), ApiError> {
+    pub(super) async fn adopt(&self, client: &Client, namespace: &str) -> Result<(), ApiError> {
         let collection = Collection {
             group: "autoscaling",
             version: "v2",
@@ -113,7 +116,7 @@ impl Controller {
                 Ok(object) => {
                     let record = HpaRecord::from(object);
                     let key = record.key.clone();
-                    if self.adopt_one(charges, record) {
+                    if self.adopt_one(record) {
                         adopted.insert(key);
                     }
                 }
@@ -124,18 +127,18 @@ impl Controller {
         })
         .await?;
         tracing::info!(namespace, hpas = adopted.len(), "namespace has the label {LABEL}");
-        self.claim_neighbours(charges, Some(&namespace.into()));
+        self.claim_neighbours(Some(&namespace.into()));
         Ok(())
     }
 
     /// Stores an HPA from a list, only if the watch has already delivered the HPA as out of scope. Otherwise a stale
     /// list could restore a deleted HPA. Returns whether the HPA is new in the store.
-    fn adopt_one(&self, charges: &Charges, hpa: HpaRecord) -> bool {
-        let _moving = charges.moving();
-        let is_new = charges.is_outside(&hpa.key)
-            && matches!(charges.sort(&hpa, false), Placement::Store { is_new: true });
-        if is_new && let Some(update) = self.hpas.apply(hpa) {
-            self.changed(&update);
+    fn adopt_one(&self, hpa: HpaRecord) -> bool {
+        let _moving = self.charges.moving();
+        let is_new = self.charges.is_outside(&hpa.key)
+            && matches!(self.charges.sort(&hpa, false), Placement::Store { is_new: true });
+        if is_new && let Some(update) = self.controller.hpas.apply(hpa) {
+            self.controller.changed(&update);
         }
         is_new
     }
@@ -192,20 +195,19 @@ impl Watched for Namespaces {
 #[derive(Debug)]
 pub struct NamespaceIntake {
     controller: Arc<Controller>,
+    charges: Arc<Charges>,
     /// The namespaces of the list in progress.
     listed: Option<BTreeSet<String>>,
 }
 
 impl NamespaceIntake {
     /// Creates an intake for `controller`.
-    pub fn new(controller: Arc<Controller>) -> Self {
-        Self { controller, listed: None }
+    pub fn new(controller: Arc<Controller>, charges: Arc<Charges>) -> Self {
+        Self { controller, charges, listed: None }
     }
 
     fn set(&self, namespace: &str, label: Option<&str>) {
-        if let Some(charges) = self.controller.hpas.charges() {
-            self.controller.label_namespace(charges, namespace, label);
-        }
+        Moves { controller: &self.controller, charges: &self.charges }.label_namespace(namespace, label);
     }
 }
 
@@ -230,10 +232,9 @@ impl Sink<LabelledNamespace> for NamespaceIntake {
 
     fn done(&mut self) {
         let listed = self.listed.take().unwrap_or_default();
-        let Some(charges) = self.controller.hpas.charges() else { return };
-        for namespace in charges.labelled_namespaces() {
+        for namespace in self.charges.labelled_namespaces() {
             if !listed.contains(&*namespace) {
-                self.controller.label_namespace(charges, &namespace, None);
+                self.set(&namespace, None);
             }
         }
     }

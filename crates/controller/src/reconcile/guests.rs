@@ -1,6 +1,7 @@
 //! The traits through which scaling policies, shadow mode and the handover take part in a sync, and their values for a
 //! controller without them.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
+use autoscaling::status::CrossVersionObjectReference;
 use autoscaling::{Answers, Conclusion, Decision, Evaluation, Hpa, Plan, Scale, ScaleFailure};
 use cluster::gate::{Permission, Permits, WritePermit};
 use cluster::metrics::Metrics;
@@ -24,8 +26,9 @@ use super::gather::evaluate_metrics;
 use super::histories::ClockReading;
 use super::report::{ComparedSync, Observers};
 use super::schedule::OwnPeriod;
-use super::{Histories, WorkerPermit};
+use super::{Controller, Histories, WorkerPermit};
 use crate::store::{Change, HpaRecord, Key};
+use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// The guests of a controller's syncs.
 #[derive(Debug, Clone)]
@@ -36,6 +39,8 @@ pub struct Guests {
     pub comparator: Arc<dyn Comparator>,
     /// Permits the writes of syncs.
     pub permits: Arc<dyn Permits>,
+    /// The HPAs that the controller syncs.
+    pub scope: Arc<dyn Scope>,
     /// Observers of syncs and of the watch.
     pub observers: Observers,
 }
@@ -47,6 +52,7 @@ impl Default for Guests {
             rules: Arc::new(Upstream),
             comparator: Arc::new(Alone),
             permits: Arc::new(EveryHpa),
+            scope: Arc::new(EveryHpa),
             observers: Vec::new(),
         }
     }
@@ -325,7 +331,38 @@ impl Standpoint {
     }
 }
 
-/// Permits the writes about every HPA.
+/// The HPAs that a controller syncs.
+pub trait Scope: fmt::Debug + Any + Send + Sync {
+    /// Calls `apply` with a version of an HPA that was read outside of the watch, unless the HPA is out of scope.
+    fn refresh(&self, controller: &Controller, hpa: HpaRecord, apply: &dyn Fn(HpaRecord));
+
+    /// Returns the target of an HPA out of scope that may share pods with HPAs in scope.
+    fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference>;
+
+    /// Returns the state of an HPA, for `/decisions`. `None` if all HPAs are in scope, or if the HPA is out of scope.
+    fn state(&self, key: &Key) -> Option<&'static str>;
+
+    /// Sets the gauges of the scope.
+    fn publish(&self, telemetry: &Telemetry);
+}
+
+impl Scope for EveryHpa {
+    fn refresh(&self, _: &Controller, hpa: HpaRecord, apply: &dyn Fn(HpaRecord)) {
+        apply(hpa);
+    }
+
+    fn neighbour(&self, _: &Key) -> Option<CrossVersionObjectReference> {
+        None
+    }
+
+    fn state(&self, _: &Key) -> Option<&'static str> {
+        None
+    }
+
+    fn publish(&self, _: &Telemetry) {}
+}
+
+/// Syncs every HPA, and permits all writes.
 #[derive(Debug, Clone, Copy)]
 pub struct EveryHpa;
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use autoscaling::history::History;
 
 use super::Controller;
-use crate::handover::charges::Placement;
 use crate::store::{
     Addresses, Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update,
 };
@@ -18,15 +17,13 @@ use cluster::watch::{Deleted, HpaCache, Sink};
 pub struct HpaIntake {
     controller: Arc<Controller>,
     namespace: Option<Arc<str>>,
-    /// HPAs out of scope in the list in progress. `None` between lists, or if all HPAs are in scope.
-    outside: Option<BTreeSet<Key>>,
 }
 
 impl HpaIntake {
     /// Creates the intake for the HPAs of one namespace, or of all namespaces with `None`. The watch must cover the
     /// same namespaces.
     pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
-        Self { controller, namespace, outside: None }
+        Self { controller, namespace }
     }
 }
 
@@ -34,16 +31,8 @@ impl Controller {
     /// Applies an HPA that was read after a failed status write, or after a write that the watch has not delivered. The
     /// read replaces lost and late events, and detects writes that the server has lost.
     pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
-        let record = HpaRecord::from(object);
-        let charges = self.hpas.charges();
-        let _moving = charges.map(|charges| charges.moving());
-        if let Some(charges) = charges {
-            let is_stored = self.hpas.get(&record.key).is_some_and(|stored| stored.uid == record.uid);
-            if !is_stored || self.sort(charges, &record, false) == Placement::Outside {
-                return;
-            }
-        }
-        if let Some(update) = self.hpas.apply_fresh(&stale.uid, record) {
+        self.guests.scope.refresh(self, HpaRecord::from(object), &|record| {
+            let Some(update) = self.hpas.apply_fresh(&stale.uid, record) else { return };
             if update.lost_write {
                 tracing::warn!(
                     hpa = %stale.key,
@@ -52,9 +41,32 @@ impl Controller {
                 );
             }
             self.changed(&update);
+        });
+    }
+
+    /// Applies the deletion of an HPA.
+    pub(crate) fn deleted(&self, key: &Key, uid: &str) {
+        if let Some(record) = self.hpas.delete(key, uid) {
+            let change = Change::Deleted { uid: Arc::clone(&record.uid) };
+            self.changed(&Update { change, old: Some(record), new: None, lost_write: false });
         }
     }
 
+    /// Ends a list. Returns its updates.
+    pub(crate) fn listed(&self, namespace: Option<&str>) -> Vec<Update> {
+        let updates = self.hpas.finish(namespace);
+        let lost = updates.iter().filter(|update| update.lost_write).count();
+        if lost > 0 {
+            tracing::warn!(
+                hpas = lost,
+                "the API server has lost status writes, as after a restore of etcd; replacing the cached HPAs with \
+                 those from the API server"
+            );
+        }
+        updates
+    }
+
+    /// Reacts to an update of the store.
     pub(crate) fn changed(&self, update: &Update) {
         if let Some(new) = &update.new {
             let old = update.old.as_deref().filter(|old| old.uid == new.uid);
@@ -93,7 +105,7 @@ impl Controller {
     }
 
     /// Publishes the number of HPAs to metrics and to the rate limit of status writes.
-    fn count(&self) {
+    pub(crate) fn count(&self) {
         let hpas = self.hpas.len();
         self.telemetry.hpas(hpas);
         self.statuses.expect(hpas);
@@ -129,74 +141,21 @@ impl From<HpaObject> for HpaRecord {
 impl Sink<HpaObject> for HpaIntake {
     fn start(&mut self) {
         self.controller.hpas.begin(self.namespace.as_deref());
-        self.outside = self.controller.hpas.charges().map(|_| BTreeSet::new());
     }
 
     fn apply(&mut self, object: HpaObject) {
-        let controller = &self.controller;
-        let record = HpaRecord::from(object);
-        let charges = controller.hpas.charges();
-        let _moving = charges.map(|charges| charges.moving());
-        let placement = charges.map(|charges| controller.sort(charges, &record, self.outside.is_some()));
-        if let Some(Placement::Outside | Placement::Unchanged) = placement {
-            if let Some(outside) = &mut self.outside {
-                outside.insert(record.key);
-            }
-            return;
-        }
-        let is_new = placement == Some(Placement::Store { is_new: true });
-        let key = is_new.then(|| record.key.clone());
-        if let Some(update) = controller.hpas.apply(record) {
-            controller.changed(&update);
-            if let Some(key) = key {
-                controller.queue.add(&key);
-            }
+        if let Some(update) = self.controller.hpas.apply(HpaRecord::from(object)) {
+            self.controller.changed(&update);
         }
     }
 
     fn delete(&mut self, object: Deleted) {
-        let key = Key::new(object.namespace, object.name);
-        let charges = self.controller.hpas.charges();
-        let _moving = charges.map(|charges| charges.moving());
-        if let Some(charges) = charges {
-            charges.delete(&key, &object.uid);
-            if let Some(outside) = &mut self.outside {
-                outside.remove(&key);
-            }
-        }
-        if let Some(record) = self.controller.hpas.delete(&key, &object.uid) {
-            let change = Change::Deleted { uid: Arc::clone(&record.uid) };
-            self.controller.changed(&Update { change, old: Some(record), new: None, lost_write: false });
-        }
+        self.controller.deleted(&Key::new(object.namespace, object.name), &object.uid);
     }
 
     fn done(&mut self) {
-        let charges = self.controller.hpas.charges();
-        let _moving = charges.map(|charges| charges.moving());
-        let updates = self.controller.hpas.finish(self.namespace.as_deref());
-        let lost = updates.iter().filter(|update| update.lost_write).count();
-        if lost > 0 {
-            tracing::warn!(
-                hpas = lost,
-                "the API server has lost status writes, as after a restore of etcd; replacing the cached HPAs with \
-                 those from the API server"
-            );
-        }
-        for update in updates {
-            if let (Some(charges), Change::Deleted { uid }, Some(old)) =
-                (charges, &update.change, &update.old)
-            {
-                if charges.is_outside(&old.key) {
-                    self.controller.left_scope(charges, &old.key, &update);
-                    continue;
-                }
-                charges.delete(&old.key, uid);
-            }
+        for update in self.controller.listed(self.namespace.as_deref()) {
             self.controller.changed(&update);
-        }
-        if let (Some(charges), Some(outside)) = (charges, self.outside.take()) {
-            charges.retain_outside(self.namespace.as_deref(), &outside);
-            self.controller.claim_neighbours(charges, None);
         }
         self.controller.count();
     }

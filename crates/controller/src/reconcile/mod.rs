@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::gather::evaluate_metrics;
 pub use self::guests::{
     Alone, Basis, Comparator, EveryHpa, ForeignRescale, Guests, MetricsSource, RuleDue, RuleInputs,
-    RuleReport, Rulebook, Standpoint, SyncRules, Upstream,
+    RuleReport, Rulebook, Scope, Standpoint, SyncRules, Upstream,
 };
 pub use self::histories::{ClockReading, Histories, KeptHistory, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};

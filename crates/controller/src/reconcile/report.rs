@@ -295,9 +295,7 @@ impl Controller {
         self.queue.publish();
         telemetry.cache_objects("pods", self.pods.len());
         telemetry.cache_objects("horizontalpodautoscalers.autoscaling", self.hpas.len());
-        if let Some(charges) = self.hpas.charges() {
-            telemetry.handover(charges.counts(), charges.last_proof());
-        }
+        self.guests.scope.publish(telemetry);
         let events = self.events.stats();
         telemetry.events_dropped("spam", events.spam);
         telemetry.events_dropped("queue_full", events.overflow);

@@ -218,7 +218,7 @@ impl Controller {
 
     /// Returns the target of an HPA out of scope that may share pods with HPAs in scope.
     fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference> {
-        self.hpas.charges()?.neighbour(key)
+        self.guests.scope.neighbour(key)
     }
 
     fn is_gone(&self, key: &Key) -> bool {

@@ -144,7 +144,7 @@ impl Decisions {
     /// an empty list.
     pub fn list(&self, key: &Key) -> Option<DecisionList> {
         let hpa = self.controller.hpas.get(key)?;
-        let handover = self.controller.hpas.charges().and_then(|charges| charges.state(key));
+        let handover = self.controller.guests.scope.state(key);
         Some(DecisionList {
             api_version: API_VERSION.to_owned(),
             kind: DECISION_LIST.to_owned(),
@@ -154,7 +154,7 @@ impl Decisions {
             history: self.controller.histories.get(&hpa.uid).into(),
             decisions: self.record.decisions(&hpa.uid),
             comparison: self.comparisons.as_ref().map(|comparisons| comparisons.comparison(key)),
-            handover: handover.map(|state| state.as_str().to_owned()),
+            handover: handover.map(str::to_owned),
         })
     }
 

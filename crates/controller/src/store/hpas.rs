@@ -10,7 +10,6 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use super::{HpaRecord, Key, OpenLists, within};
-use crate::handover::charges::Charges;
 
 /// The effect of a new record or of a list on one HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +62,6 @@ pub enum Staleness {
 #[derive(Debug, Default)]
 pub struct Hpas {
     state: RwLock<State>,
-    /// The HPAs in scope, with `--scope=labelled`.
-    charges: Option<Arc<Charges>>,
 }
 
 #[derive(Debug, Default)]
@@ -114,16 +111,6 @@ impl Hpas {
     /// Creates an empty store that is not synced.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Creates an empty store. `charges`: the registry of the HPAs in scope, or `None` if all HPAs are in scope.
-    pub fn scoped(charges: Option<Arc<Charges>>) -> Self {
-        Self { charges, ..Self::default() }
-    }
-
-    /// Returns the registry of the HPAs in scope. `None` if all HPAs are in scope.
-    pub fn charges(&self) -> Option<&Arc<Charges>> {
-        self.charges.as_ref()
     }
 
     /// Starts a list of a namespace, or of all namespaces. Readers see the previous content until [`Self::finish`].

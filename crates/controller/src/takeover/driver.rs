@@ -303,7 +303,7 @@ impl TakeOver {
 
     fn publish(&self, inner: &Inner) {
         let state = if self.parts.holds_back { inner.machine.state() } else { State::Acting };
-        self.parts.telemetry.takeover(state);
+        self.parts.telemetry.takeover(state.labels());
     }
 
     fn controller(&self) -> Option<Arc<Controller>> {

@@ -67,6 +67,14 @@ pub enum State {
     Holding,
 }
 
+impl State {
+    /// Returns each state with its name in metrics, and whether it is this one.
+    pub fn labels(self) -> [(&'static str, bool); 3] {
+        let states = [(Self::Observing, "observing"), (Self::Acting, "acting"), (Self::Holding, "holding")];
+        states.map(|(state, label)| (label, state == self))
+    }
+}
+
 /// The proof that permits Concertina to act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {

@@ -16,9 +16,6 @@ use autoscaling::query::Api;
 use jiff::{SignedDuration, Timestamp};
 
 use self::metrics::{Metrics, NO_LABELS};
-use crate::handover::charges::Counts;
-use crate::handover::machine::State;
-use crate::takeover::machine::State as TakeoverState;
 use clock::SharedClock;
 use cluster::call::Call;
 use cluster::client::{Attempt, RequestObserver};
@@ -26,27 +23,16 @@ use cluster::metrics::ApiObserver;
 use sources::SourceObserver;
 
 impl Metrics {
-    /// Sets the state of takeover safety: 1 for the state `now`, 0 for all other states.
-    pub fn takeover(&self, now: TakeoverState) {
-        for (state, label) in [
-            (TakeoverState::Observing, "observing"),
-            (TakeoverState::Acting, "acting"),
-            (TakeoverState::Holding, "holding"),
-        ] {
-            self.families().takeover.with_label_values(&[label]).set((state == now).into());
+    /// Sets the state of takeover safety: for each of its states, whether it is the current one.
+    pub fn takeover(&self, states: [(&'static str, bool); 3]) {
+        for (state, is_current) in states {
+            self.families().takeover.with_label_values(&[state]).set(is_current.into());
         }
     }
 
     /// Sets the number of HPAs by state, and the time of the last proof that the guard works.
-    pub fn handover(&self, counts: Counts, proven: Option<Timestamp>) {
-        let Counts { outside, claiming, in_charge, contested } = counts;
-        let states = [
-            ("outside", outside),
-            (State::Claiming.as_str(), claiming),
-            (State::InCharge.as_str(), in_charge),
-            (State::Contested.as_str(), contested),
-        ];
-        for (state, count) in states {
+    pub fn handover(&self, counts: [(&'static str, usize); 4], proven: Option<Timestamp>) {
+        for (state, count) in counts {
             self.families().handover.with_label_values(&[state]).set(count as f64);
         }
         if let Some(proven) = proven {

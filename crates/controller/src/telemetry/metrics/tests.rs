@@ -4,8 +4,6 @@ use policies::guards::OwnedPodsStep;
 use policies::steps::{PolicyEffect, Step};
 
 use super::*;
-use crate::handover::charges::Counts;
-use crate::takeover::machine::State as TakeoverState;
 use crate::telemetry::declarations::{Kind, all};
 use cluster::platform::ProcessStatistics;
 use jiff::Timestamp;
@@ -41,9 +39,10 @@ fn busy() -> Metrics {
     metrics.events_dropped("spam", 4);
     metrics.leader("kube-controller-manager", true);
     metrics.desired("shop", "web", 7);
-    metrics.takeover(TakeoverState::Observing);
+    metrics.takeover([("observing", true), ("acting", false), ("holding", false)]);
     metrics.foreign_write();
-    metrics.handover(Counts { outside: 3, ..Counts::default() }, Some(Timestamp::UNIX_EPOCH));
+    let counts = [("outside", 3), ("claiming", 0), ("in_charge", 0), ("contested", 0)];
+    metrics.handover(counts, Some(Timestamp::UNIX_EPOCH));
     metrics.handover_refused("scales");
     metrics.handover_unanswered("late");
     metrics.handover_guard("webhook");
