@@ -69,16 +69,16 @@ struct Sizes {
 
 fn sizes(assembly: &Assembly, record: &Record) -> Sizes {
     let controller = &assembly.controller;
-    let pods = controller.pods.stats();
+    let pods = controller.stores.pods.stats();
     Sizes {
-        hpas: controller.hpas.len(),
+        hpas: controller.stores.hpas.len(),
         pods: pods.pods,
         namespaces: pods.namespaces,
         selectors: pods.selectors,
-        claims: controller.overlap.len(),
-        histories: controller.histories.len(),
+        claims: controller.stores.overlap.len(),
+        histories: controller.stores.histories.len(),
         records: record.len(),
-        keys: controller.queue.len() + controller.queue.waiting(),
+        keys: controller.runtime.queue.len() + controller.runtime.queue.waiting(),
     }
 }
 
@@ -132,7 +132,7 @@ async fn day_of_churn_leaves_no_state_behind() {
         assert_eq!(sizes(&assembly, &record), expected(&churn), "after {round} rounds");
         if round >= WARM_UP && round % CYCLE == 0 {
             series_at.push(series(&telemetry));
-            strings_at.push(assembly.controller.pods.stats().strings);
+            strings_at.push(assembly.controller.stores.pods.stats().strings);
             heaps.push(HEAP.current_usage());
         }
     }
@@ -155,7 +155,7 @@ async fn day_of_churn_leaves_no_state_behind() {
     let empty =
         Sizes { hpas: 0, pods: 0, namespaces: 0, selectors: 0, claims: 0, histories: 0, records: 0, keys: 0 };
     assert_eq!(sizes(&assembly, &record), empty);
-    assert_eq!(assembly.controller.pods.stats(), controller::store::Stats::default());
+    assert_eq!(assembly.controller.stores.pods.stats(), controller::store::Stats::default());
     assert_eq!(series(&telemetry), 0, "{}", telemetry.render());
     stop.cancel();
     running.await.unwrap();

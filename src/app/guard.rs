@@ -91,7 +91,7 @@ impl GuardSetup {
     ) -> Result<(), AppError> {
         let Some(handover) = &assembly.handover else { return Ok(()) };
         let charges = handover.charges();
-        let tasks = &assembly.controller.tasks;
+        let tasks = &assembly.controller.runtime.tasks;
         let leader_state = leading.map(LeaderElection::leader_state);
         let leads = move || {
             let is_leader = |state: &LeaderState| matches!(state, LeaderState::Leader { .. });
@@ -121,7 +121,7 @@ impl GuardSetup {
             plurals: Arc::clone(&plurals),
             telemetry: telemetry.clone(),
         };
-        let (charges, mapper) = (Arc::clone(charges), Arc::clone(&assembly.controller.mapper));
+        let (charges, mapper) = (Arc::clone(charges), Arc::clone(&assembly.controller.clients.mapper));
         tasks.spawn_until(stop, "target kinds", async move { plurals.keep_current(&charges, &mapper).await });
         tracing::info!(
             address = webhook.address().map(tracing::field::display),
@@ -184,7 +184,7 @@ impl HandoverSetup {
         let Self { handover, reads, notices, clock, lease, is_dry_run } = self;
         let notices = recorder(notices, clock, controller, "handover events");
         handover.charges().set_synced();
-        controller.tasks.spawn_until(stop, "handover", Arc::clone(&handover).run(reads, notices));
+        controller.runtime.tasks.spawn_until(stop, "handover", Arc::clone(&handover).run(reads, notices));
         RunningHandover { handover, lease, is_dry_run }
     }
 }
@@ -252,7 +252,7 @@ impl TakeoverSetup {
         let notices = recorder(notices, clock, controller, "takeover events");
         takeover.begin(controller);
         let work = Arc::clone(&takeover).run(reads, notices);
-        controller.tasks.spawn_until(stop, "takeover", work);
+        controller.runtime.tasks.spawn_until(stop, "takeover", work);
         takeover
     }
 }
@@ -261,6 +261,6 @@ impl TakeoverSetup {
 fn recorder(client: Client, clock: SharedClock, controller: &Controller, name: &'static str) -> Recorder {
     let options = EventOptions { component: "concertina".to_owned(), ..EventOptions::default() };
     let (recorder, sender) = Recorder::new(client, clock, options);
-    controller.tasks.spawn(name, sender);
+    controller.runtime.tasks.spawn(name, sender);
     recorder
 }

@@ -204,7 +204,7 @@ pub async fn run_with(
     let handover = HandoverSetup::prepare(config, clients, Arc::clone(&clock), &assembly);
     let findings = permissions::check::Findings::default();
     let checking = permissions::check::run(clients.clone(), needed, findings.clone());
-    let tasks = assembly.controller.tasks.clone();
+    let tasks = assembly.controller.runtime.tasks.clone();
     tasks.spawn("permission check", watches.clone().run_until_cancelled_owned(checking).map(drop));
     let component =
         Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));

@@ -44,7 +44,7 @@ pub(super) async fn work(
     let Some(identified) = stop.run_until_cancelled(identity).await else { return Ok(()) };
     identified?;
     let controller = &assembly.controller;
-    tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "caches synced");
+    tracing::info!(hpas = controller.stores.hpas.len(), pods = controller.stores.pods.len(), "caches synced");
     let takeover = guard.map(|guard| guard.start(controller, watches));
     let handover = handover.map(|handover| handover.start(controller, watches));
     let Some(leading) = leading else {
@@ -96,7 +96,7 @@ async fn sync_until(assembly: &Assembly, past: Option<HistoryRestore>, stop: &Ca
             false
         }
     };
-    let flush = timeout(FLUSH, controller.events.flush());
+    let flush = timeout(FLUSH, controller.clients.events.flush());
     let finish = timeout(FLUSH, async {
         if let Some(checkpoint) = checkpoint {
             checkpoint.finish(in_order).await;

@@ -129,9 +129,9 @@ impl Fixture {
         let before = self.cluster.get(HPAS, namespace, name).unwrap();
         self.cluster.requests().clear();
         let controller = &self.assembly.controller;
-        let mut permit = WorkerPermit::new(&controller.workers.any).await;
+        let mut permit = WorkerPermit::new(&controller.runtime.workers.any).await;
         controller.sync(&Key::new(namespace, name), &mut permit).await;
-        controller.events.flush().await;
+        controller.clients.events.flush().await;
         let after = self.cluster.get(HPAS, namespace, name).unwrap();
         let requests = self.cluster.requests().entries();
         Outcome {
@@ -231,7 +231,7 @@ impl Fixture {
         let target = hpa["spec"]["scaleTargetRef"]["name"].as_str().unwrap_or_default();
         let is_target = |path: &&ScalePath| path.namespace == namespace && path.name == target;
         if let (Some(targets), Some(path)) =
-            (&self.assembly.controller.targets, self.targets.iter().find(is_target))
+            (&self.assembly.controller.stores.targets, self.targets.iter().find(is_target))
         {
             let ScalePath { group, version, resource, .. } = path.clone();
             let scale_version = Some("autoscaling/v1".to_owned());

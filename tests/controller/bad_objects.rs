@@ -66,8 +66,8 @@ async fn hpa_that_became_undecodable_can_still_be_deleted() {
     rig.pass(1.0).await;
     rig.cluster.delete(HPAS, "shop", "a").unwrap();
     rig.pass(40.0).await;
-    assert_eq!(rig.assembly.controller.hpas.len(), 0);
-    assert_eq!(rig.assembly.controller.queue.waiting(), 0);
+    assert_eq!(rig.assembly.controller.stores.hpas.len(), 0);
+    assert_eq!(rig.assembly.controller.runtime.queue.waiting(), 0);
 }
 
 /// An invalid HPA: the change of the spec, the expected condition, and the label `error` of its reconciliations.

@@ -82,7 +82,10 @@ async fn decision_list_has_all_inputs_of_the_next_decision() {
         ]
     );
     let uid = &list.metadata.uid;
-    assert_eq!(autoscaling::history::History::from(list.history), rig.assembly.controller.histories.get(uid));
+    assert_eq!(
+        autoscaling::history::History::from(list.history),
+        rig.assembly.controller.stores.histories.get(uid)
+    );
 
     let (status, head, body) = send(&rig, "HEAD /decisions/shop/web").await;
     assert_eq!((status, body.as_str()), (200, ""));
@@ -109,10 +112,10 @@ async fn hpa_is_listed_before_its_first_decision_and_not_after_deletion() {
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 8);
     assert!(rig.assembly.decisions.as_ref().unwrap().record().is_empty());
-    assert!(rig.assembly.controller.histories.is_empty());
+    assert!(rig.assembly.controller.stores.histories.is_empty());
 
     rig.create(hpa("web", &[external("queue", "10")]));
-    rig.until("the HPA is in the store", 5.0, |_| rig.assembly.controller.hpas.len() == 1).await;
+    rig.until("the HPA is in the store", 5.0, |_| rig.assembly.controller.stores.hpas.len() == 1).await;
     let list: DecisionList = get(&rig, "/decisions/shop/web").await;
     assert!(list.metadata.uid != uid && list.decisions.len() <= 1, "{:?}", list.decisions);
 }

@@ -187,12 +187,12 @@ async fn hpa_beyond_a_thousand_metrics_or_256_kib_is_not_evaluated() {
         );
         let events: Vec<String> = rig.events(name);
         assert_eq!(events.len(), 1, "{events:?}");
-        let kept = rig.assembly.controller.hpas.get(&Key::new("shop", name)).unwrap();
+        let kept = rig.assembly.controller.stores.hpas.get(&Key::new("shop", name)).unwrap();
         assert!(kept.spec.is_too_large && kept.spec.metrics.is_empty());
         // Status writes leave the spec as it is.
         assert_eq!(rig.hpa(name)["spec"]["metrics"].as_array().unwrap().len(), metrics);
     }
-    let kept = rig.assembly.controller.hpas.get(&Key::new("shop", "long")).unwrap();
+    let kept = rig.assembly.controller.stores.hpas.get(&Key::new("shop", "long")).unwrap();
     assert_eq!(kept.spec_raw.get(), "null");
     let read =
         |request: &LoggedRequest| request.path.contains("/scale") || request.path.contains("metrics.k8s.io");

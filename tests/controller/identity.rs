@@ -18,11 +18,17 @@ async fn deleted_hpa_leaves_no_state_behind() {
     let rig = Harness::start(Fixture::growing());
     rig.pass(20.0).await;
     let controller = &rig.assembly.controller;
-    assert_eq!((rig.series(DESIRED), rig.series(HPA_COUNT), controller.histories.len()), (8.0, 1.0, 1));
+    assert_eq!(
+        (rig.series(DESIRED), rig.series(HPA_COUNT), controller.stores.histories.len()),
+        (8.0, 1.0, 1)
+    );
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.pass(60.0).await;
     assert_eq!(rig.syncs("web").len(), 2);
-    assert_eq!((rig.series(HPA_COUNT), controller.histories.len(), controller.queue.waiting()), (0.0, 0, 0));
+    assert_eq!(
+        (rig.series(HPA_COUNT), controller.stores.histories.len(), controller.runtime.queue.waiting()),
+        (0.0, 0, 0)
+    );
     assert!(!rig.telemetry.render().contains(DESIRED));
 }
 
@@ -42,7 +48,14 @@ async fn hpa_deleted_during_its_sync_leaves_no_state_behind() {
     rig.pass(60.0).await;
     let controller = &rig.assembly.controller;
     assert_eq!(rig.syncs("web").len(), 1);
-    assert_eq!((controller.histories.len(), controller.queue.waiting(), controller.queue.len()), (0, 0, 0));
+    assert_eq!(
+        (
+            controller.stores.histories.len(),
+            controller.runtime.queue.waiting(),
+            controller.runtime.queue.len()
+        ),
+        (0, 0, 0)
+    );
     assert!(!rig.telemetry.render().contains(DESIRED));
 }
 
@@ -63,7 +76,7 @@ async fn hpa_recreated_during_its_sync_is_synced_as_the_new_one() {
     rig.pass(60.0).await;
     let after = rig.hpa("web");
     assert_eq!((&after["metadata"]["uid"], &after["status"]["desiredReplicas"]), (&uid, &json!(6)));
-    assert_eq!((rig.replicas("web"), rig.assembly.controller.histories.len()), (6, 1));
+    assert_eq!((rig.replicas("web"), rig.assembly.controller.stores.histories.len()), (6, 1));
 }
 
 /// A target that has grown by two pods, which is the limit of its policy for ten minutes.
@@ -92,7 +105,7 @@ async fn recreated_hpa_starts_with_an_empty_history() {
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.create(growing());
     rig.until("the target grows by two again", 1.0, |stage| stage.replicas("web") == 6).await;
-    assert_eq!(rig.assembly.controller.histories.len(), 1);
+    assert_eq!(rig.assembly.controller.stores.histories.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +201,7 @@ async fn events_of_a_terminating_namespace_are_dropped_without_delay() {
     // The controller sends one event per sync, without retries.
     assert_eq!(refused.len(), 5, "{refused:?}");
     assert!(refused.iter().all(|request| request.code == Some(403)));
-    assert_eq!(rig.assembly.controller.events.stats().failed, 5);
+    assert_eq!(rig.assembly.controller.clients.events.stats().failed, 5);
     assert!(rig.events("web").iter().any(|event| event.starts_with("SuccessfulRescale")));
     let sent = rig.times(|request| request.path == "/api/v1/namespaces/shop/events");
     assert!(sent[0] < Duration::from_secs(1), "{sent:?}");
@@ -206,7 +219,7 @@ async fn deleted_event_is_recreated_and_unanswered_event_is_resent() {
     assert_eq!(rig.events("web").len(), 1);
     rig.cluster.faults().add(FaultRule::new(FaultAction::Close).path_contains("/events").times(2));
     rig.pass(40.0).await;
-    let stats = rig.assembly.controller.events.stats();
+    let stats = rig.assembly.controller.clients.events.stats();
     assert_eq!(stats.failed, 0);
     assert!(stats.sent >= 3, "{stats:?}");
 }
@@ -267,24 +280,24 @@ fn empty(stage: &Fixture) {
 /// Number of entries in each store and cache.
 fn entry_counts(rig: &Harness) -> Vec<(&'static str, usize)> {
     let controller = &rig.assembly.controller;
-    let pods = controller.pods.stats();
+    let pods = controller.stores.pods.stats();
     let record = rig.assembly.decisions.as_ref().map_or(0, |decisions| decisions.record().len());
     let shown = rig.telemetry.render().lines().filter(|line| line.contains("leftover-")).count();
     vec![
-        ("HPAs", controller.hpas.len()),
+        ("HPAs", controller.stores.hpas.len()),
         ("pods", pods.pods),
         ("label sets", pods.label_sets),
         ("requests of pods", pods.request_sets),
         ("strings", pods.strings),
         ("selectors", pods.selectors),
         ("namespaces", pods.namespaces),
-        ("claims", controller.overlap.len()),
-        ("due", controller.queue.len()),
-        ("histories", controller.histories.len()),
+        ("claims", controller.stores.overlap.len()),
+        ("due", controller.runtime.queue.len()),
+        ("histories", controller.stores.histories.len()),
         ("decisions", record),
-        ("waiting", controller.queue.waiting()),
+        ("waiting", controller.runtime.queue.waiting()),
         ("series", shown),
-        ("events", controller.events.remembered()),
+        ("events", controller.clients.events.remembered()),
     ]
 }
 

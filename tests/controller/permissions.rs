@@ -90,8 +90,8 @@ async fn dry_run_decides_everything_and_writes_nothing() {
     // A sync with a withheld rescale sends no status.
     assert!(count("update", "horizontalpodautoscalers/status") >= 30, "{refused:?}");
     assert!(count("create", "events") >= 1, "{refused:?}");
-    assert!(rig.assembly.controller.events.stats().refused >= 3);
-    assert_eq!(rig.assembly.controller.events.stats().failed, 0);
+    assert!(rig.assembly.controller.clients.events.stats().refused >= 3);
+    assert_eq!(rig.assembly.controller.clients.events.stats().failed, 0);
 
     assert!(rig.reconciliations("scale_up", "none") >= 10.0, "{}", rig.telemetry.render());
     // In a dry run, syncs are a tenth of the period further apart, so that the other controller acts first.
@@ -230,9 +230,9 @@ async fn relist_of_one_namespace_does_not_affect_the_others() {
         .add(FaultRule::new(expired).path_prefix("/apis/autoscaling/v2/namespaces/bank").times(1));
     rig.cluster.delete_now(HPAS, "bank", "web").unwrap();
     rig.pass(20.0).await;
-    let keys: Vec<_> = rig.assembly.controller.hpas.keys().iter().map(ToString::to_string).collect();
+    let keys: Vec<_> = rig.assembly.controller.stores.hpas.keys().iter().map(ToString::to_string).collect();
     assert_eq!(keys, ["shop/web"]);
-    assert_eq!(rig.assembly.controller.pods.len(), 2);
+    assert_eq!(rig.assembly.controller.stores.pods.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,7 +115,7 @@ impl cluster::metrics::Metrics for PanickingMetrics {
 }
 
 fn with_bomb(controller: &mut Controller) {
-    controller.metrics = Arc::new(PanickingMetrics(Arc::clone(&controller.metrics)));
+    controller.clients.metrics = Arc::new(PanickingMetrics(Arc::clone(&controller.clients.metrics)));
 }
 
 #[tokio::test(start_paused = true)]

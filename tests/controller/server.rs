@@ -41,7 +41,10 @@ async fn outage_keeps_the_caches_and_syncs_recover_within_a_period() {
     for _ in 0..30 {
         rig.pass(10.0).await;
         assert_eq!(counts(&rig), [8, 8]);
-        assert_eq!((rig.assembly.controller.hpas.len(), rig.assembly.controller.pods.len()), (2, 8));
+        assert_eq!(
+            (rig.assembly.controller.stores.hpas.len(), rig.assembly.controller.stores.pods.len()),
+            (2, 8)
+        );
     }
     assert!(rig.assembly.pods.is_synced() && rig.assembly.pods.status().error.is_some());
     // The controller requests Scales, statuses, discovery and events at most once per period. It retries each request
@@ -163,11 +166,11 @@ async fn expired_list_restarts_and_shows_nothing_until_it_is_complete() {
     let rig = Harness::start(stage);
     // The server serves two pages, refuses the third page, and then serves three pages.
     for _ in 0..10 {
-        assert_eq!(rig.assembly.controller.pods.len(), 0);
+        assert_eq!(rig.assembly.controller.stores.pods.len(), 0);
         rig.pass(0.5).await;
     }
     rig.until("all pods are listed", 3.0, |_| rig.assembly.pods.is_synced()).await;
-    assert_eq!(rig.assembly.controller.pods.len(), 1200);
+    assert_eq!(rig.assembly.controller.stores.pods.len(), 1200);
     assert_eq!(rig.count("list", PODS), 6);
 }
 
@@ -181,11 +184,11 @@ async fn watch_with_an_expired_version_relists_missed_changes() {
     }
     rig.cluster.compact();
     rig.pass(5.0).await;
-    assert_eq!(rig.assembly.controller.pods.len(), 8);
+    assert_eq!(rig.assembly.controller.stores.pods.len(), 8);
     let expired = Status::expired("too old resource version: 1 (2)");
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(expired)).path_suffix(PODS).times(1));
     rig.cluster.faults().remove(silence);
-    rig.until("the deleted pods are dropped", 1.0, |_| rig.assembly.controller.pods.len() == 4).await;
+    rig.until("the deleted pods are dropped", 1.0, |_| rig.assembly.controller.stores.pods.len() == 4).await;
     assert_eq!(rig.count("watch", PODS), 2);
 }
 

@@ -14,7 +14,7 @@ use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::reconcile::{Controller, Histories, Observer, Observers};
+use controller::reconcile::{Controller, Histories, Observer, Observers, Stores};
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{Cluster, Link};
 use hyper_util::rt::TokioIo;
@@ -124,27 +124,21 @@ impl Deref for Harness {
 /// histories are empty.
 pub(crate) fn copy(controller: &Controller) -> Controller {
     Controller {
-        hpas: Arc::clone(&controller.hpas),
-        pods: Arc::clone(&controller.pods),
-        overlap: Arc::clone(&controller.overlap),
-        mapper: Arc::clone(&controller.mapper),
-        scales: controller.scales.clone(),
-        targets: controller.targets.clone(),
-        statuses: controller.statuses.clone(),
-        metrics: Arc::clone(&controller.metrics),
-        events: controller.events.clone(),
-        histories: Histories::new(),
+        stores: Stores {
+            hpas: Arc::clone(&controller.stores.hpas),
+            pods: Arc::clone(&controller.stores.pods),
+            overlap: Arc::clone(&controller.stores.overlap),
+            targets: controller.stores.targets.clone(),
+            histories: Histories::new(),
+        },
+        clients: controller.clients.clone(),
         guests: controller.guests.clone(),
-        queue: Arc::clone(&controller.queue),
-        phases: Arc::clone(&controller.phases),
+        runtime: controller.runtime.clone(),
         telemetry: controller.telemetry.clone(),
         clock: Arc::clone(&controller.clock),
         settings: controller.settings.clone(),
         stale_guard: controller.stale_guard,
         period: controller.period,
-        workers: controller.workers.clone(),
-        tasks: controller.tasks.clone(),
-        decisions_end: controller.decisions_end.clone(),
     }
 }
 

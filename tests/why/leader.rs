@@ -321,7 +321,7 @@ async fn rescale_of_unknown_size_is_shown() {
     let rig = recorded_rig();
     rig.pass(31.0).await;
     let uid: Arc<str> = rig.hpa("web")["metadata"]["uid"].as_str().unwrap().into();
-    let (histories, at) = (&rig.assembly.controller.histories, rig.clock.now());
+    let (histories, at) = (&rig.assembly.controller.stores.histories, rig.clock.now());
     let uncertain = History { unknown_up: Some(at), unknown_down: Some(at), ..histories.get(&uid) };
     histories.seed(&uid, uncertain);
     let (_, text) = ask(&rig, &["web", "-o", "json"]).await;

@@ -16,8 +16,8 @@ use crate::policy::{
 };
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
-    Alone, Comparator, Controller, EveryHpa, Guests, Histories, HpaIntake, Observer, Observers, PodIntake,
-    Scope, SyncSchedule, Workers,
+    Alone, ApiClients, Comparator, Controller, EveryHpa, Guests, Histories, HpaIntake, Observer, Observers,
+    PodIntake, Runtime, Scope, Stores, SyncSchedule, Workers,
 };
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
@@ -201,37 +201,49 @@ impl Parts<'_> {
             telemetry: telemetry.clone(),
             bursts: Bursts::default(),
         });
+        let comparator: Arc<dyn Comparator> = match &shadow {
+            Some(shadow) => Arc::clone(shadow) as _,
+            None => Arc::new(Alone),
+        };
+        let scope: Arc<dyn Scope> = match charges {
+            Some(charges) => charges,
+            None => Arc::new(EveryHpa),
+        };
         let guests = Guests {
             rules: Arc::new(PolicyGuest(Arc::clone(&rules))),
-            comparator: shadow
-                .clone()
-                .map_or_else(|| Arc::new(Alone) as Arc<dyn Comparator>, |shadow| shadow),
+            comparator,
             permits: permits.unwrap_or_else(|| Arc::new(EveryHpa)),
-            scope: charges.map_or_else(|| Arc::new(EveryHpa) as Arc<dyn Scope>, |charges| charges),
+            scope,
             observers,
         };
         let controller = Arc::new(Controller {
-            hpas: Arc::new(Hpas::new()),
-            pods,
-            overlap: Arc::new(Overlap::new()),
-            mapper,
-            scales: Scales::new(clients.scale.clone()),
-            targets,
-            statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
-            metrics,
-            events,
-            histories: Histories::new(),
+            stores: Stores {
+                hpas: Arc::new(Hpas::new()),
+                pods,
+                overlap: Arc::new(Overlap::new()),
+                targets,
+                histories: Histories::new(),
+            },
+            clients: ApiClients {
+                mapper,
+                scales: Scales::new(clients.scale.clone()),
+                statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
+                metrics,
+                events,
+            },
             guests,
-            queue,
-            phases,
+            runtime: Runtime {
+                queue,
+                phases,
+                workers: Workers::new(options.concurrent_syncs),
+                tasks,
+                decisions_end: CancellationToken::new(),
+            },
             telemetry,
             clock,
             settings: options.settings.clone(),
             stale_guard: options.stale_consistency,
             period: options.sync_period,
-            workers: Workers::new(options.concurrent_syncs),
-            tasks,
-            decisions_end: CancellationToken::new(),
         });
         if let Some(handover) = &handover {
             handover.begin(&controller);
@@ -293,7 +305,7 @@ impl Assembly {
             let intake = NamespaceIntake::new(Arc::clone(&controller), Arc::clone(handover.charges()));
             let (watch, watching) =
                 watch::watch::<Namespaces, _>(watch_client.clone(), watch_options(&None), intake);
-            controller.tasks.spawn_until(stop, "watch of namespaces", watching);
+            controller.runtime.tasks.spawn_until(stop, "watch of namespaces", watching);
             watch
         });
         let addresses = rules.sources.as_ref().map(|reader| Arc::clone(&reader.addresses));
@@ -301,9 +313,9 @@ impl Assembly {
             let telemetry = controller.telemetry.clone();
             telemetry.reloaded(true);
             let states = Arc::clone(&reader.adapters).report(Arc::clone(&reader.sources), telemetry.clone());
-            controller.tasks.spawn_until(stop, "metric adapters", states);
+            controller.runtime.tasks.spawn_until(stop, "metric adapters", states);
             let reading = Arc::clone(&reader.sources).run(telemetry);
-            controller.tasks.spawn_until(stop, "metric sources", reading);
+            controller.runtime.tasks.spawn_until(stop, "metric sources", reading);
         }
         if watches_policies {
             watch_policies(
@@ -318,7 +330,7 @@ impl Assembly {
         }
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
-            let known: Arc<dyn watch::HpaCache> = Arc::clone(&controller.hpas) as _;
+            let known: Arc<dyn watch::HpaCache> = Arc::clone(&controller.stores.hpas) as _;
             let (resource, options) = (watch::Hpas { known: Some(known) }, watch_options(&namespace));
             let (client, synced) = (watch_client.clone(), Arc::clone(&controller));
             let (hpa_watch, watching_hpas) = match &handover {
@@ -332,13 +344,13 @@ impl Assembly {
             let (pod_watch, watching_pods) = watch::watch::<watch::Pods, _>(
                 watch_client.clone(),
                 watch_options(&namespace),
-                PodIntake::new(Arc::clone(&controller.pods), namespace.clone())
+                PodIntake::new(Arc::clone(&controller.stores.pods), namespace.clone())
                     .with_addresses(addresses.clone()),
             );
             let pods_first = namespace.is_some().then(|| pod_watch.clone());
             let labels_first = labels.clone();
             let policies_first = Arc::clone(&rules.policies);
-            let tasks = &controller.tasks;
+            let tasks = &controller.runtime.tasks;
             tasks.spawn_until(stop, "watch of pods", watching_pods);
             tasks.spawn_until(stop, "watch of HPAs", async move {
                 // HPAs sync as soon as they are listed, so the pods of their namespace are listed first.
@@ -395,7 +407,7 @@ fn watch_policies(
         longest_wait,
         seed,
     };
-    let tasks = &controller.tasks;
+    let tasks = &controller.runtime.tasks;
     let writing =
         policy::write_statuses(Arc::downgrade(controller), Arc::clone(policies), clients.checkpoint.clone());
     tasks.spawn_until(stop, "statuses of policies", writing);

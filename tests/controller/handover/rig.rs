@@ -17,7 +17,7 @@ use controller::assembly::{Assembly, Parts, Phase};
 use controller::handover::charges::{Charges, Counts, GuardProof};
 use controller::handover::scope::Scope;
 use controller::page::page;
-use controller::reconcile::{Controller, Guests};
+use controller::reconcile::{ApiClients, Controller, Guests, Runtime};
 use controller::store::Key;
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{Answer, Exchange, Link, LoggedRequest, Server};
@@ -99,7 +99,7 @@ impl Replica {
 
     /// Whether the store has an HPA of the namespace `shop`.
     pub(crate) fn has_stored(&self, name: &str) -> bool {
-        self.assembly.controller.hpas.get(&Key::new(SHOP, name)).is_some()
+        self.assembly.controller.stores.hpas.get(&Key::new(SHOP, name)).is_some()
     }
 
     /// Reports that the guard's objects are correct.
@@ -119,7 +119,7 @@ impl Replica {
         tokio::spawn(async move {
             synced.await;
             handover.leads(after, Duration::from_secs(15));
-            controller.histories.start_restore();
+            controller.stores.histories.start_restore();
             controller.run(stop).await;
         });
     }
@@ -214,11 +214,13 @@ impl BuiltIn {
             phase: Phase::FirstSync,
         };
         let assembly = Assembly::start(parts, &stop);
+        let copied = copy(&assembly.controller);
+        let statuses = Statuses::new(clients.core.clone(), OTHER);
         let controller = Arc::new(Controller {
             guests: Guests::default(),
-            statuses: Statuses::new(clients.core.clone(), OTHER),
-            decisions_end: CancellationToken::new(),
-            ..copy(&assembly.controller)
+            clients: ApiClients { statuses, ..copied.clients.clone() },
+            runtime: Runtime { decisions_end: CancellationToken::new(), ..copied.runtime.clone() },
+            ..copied
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use autoscaling::status::CrossVersionObjectReference;
 
 use super::charges::{Charges, Placement};
+use super::machine::State;
 use super::moves::Moves;
 use crate::reconcile::{Controller, Scope};
 use crate::store::{Change, HpaRecord, Key};
@@ -37,7 +38,7 @@ impl ScopedIntake {
 
 impl Sink<HpaObject> for ScopedIntake {
     fn start(&mut self) {
-        self.controller.hpas.begin(self.namespace.as_deref());
+        self.controller.stores.hpas.begin(self.namespace.as_deref());
         self.outside = Some(BTreeSet::new());
     }
 
@@ -54,10 +55,10 @@ impl Sink<HpaObject> for ScopedIntake {
             return;
         };
         let key = is_new.then(|| record.key.clone());
-        if let Some(update) = controller.hpas.apply(record) {
+        if let Some(update) = controller.stores.hpas.apply(record) {
             controller.changed(&update);
             if let Some(key) = key {
-                controller.queue.add(&key);
+                controller.runtime.queue.add(&key);
             }
         }
     }
@@ -96,7 +97,7 @@ impl Sink<HpaObject> for ScopedIntake {
 impl Scope for Charges {
     fn refresh(&self, controller: &Controller, hpa: HpaRecord, apply: &dyn Fn(HpaRecord)) {
         let _moving = self.moving();
-        let is_stored = controller.hpas.get(&hpa.key).is_some_and(|stored| stored.uid == hpa.uid);
+        let is_stored = controller.stores.hpas.get(&hpa.key).is_some_and(|stored| stored.uid == hpa.uid);
         let moves = Moves { controller, charges: self };
         if is_stored && moves.sort(&hpa, false) != Placement::Outside {
             apply(hpa);
@@ -108,7 +109,7 @@ impl Scope for Charges {
     }
 
     fn state(&self, key: &Key) -> Option<&'static str> {
-        Self::state(self, key).map(|state| state.as_str())
+        Self::state(self, key).map(State::as_str)
     }
 
     fn publish(&self, telemetry: &Telemetry) {

@@ -162,7 +162,7 @@ impl Handover {
                         tracing::info!(hpa = %key, "taking charge: {}", because(proof));
                     }
                     if due && let Some(controller) = self.controller() {
-                        controller.queue.add(&key);
+                        controller.runtime.queue.add(&key);
                     }
                 }
                 Output::Contested(Cause::ForeignWrite) => {
@@ -233,7 +233,8 @@ impl Handover {
         let Some(controller) = self.controller() else { return };
         for key in std::mem::take(contests) {
             let was_reported = reminded.iter().any(|(_, reported)| *reported == key);
-            let (Some(row), Some(hpa)) = (self.parts.charges.row(&key), controller.hpas.get(&key)) else {
+            let (Some(row), Some(hpa)) = (self.parts.charges.row(&key), controller.stores.hpas.get(&key))
+            else {
                 continue;
             };
             let Some(writer) = row.last_foreign_write.filter(|_| !was_reported) else { continue };
@@ -283,7 +284,7 @@ impl Observer for Handover {
             }
             return;
         };
-        let wrote = self.controller().and_then(|controller| controller.hpas.acknowledged(&new.key));
+        let wrote = self.controller().and_then(|controller| controller.stores.hpas.acknowledged(&new.key));
         let (before, after) = (View::new(old), View::new(new));
         let writer = status_write(manager, before, after, wrote.as_deref());
         let own = own_write(manager, before, after).filter(|_| old.status != new.status);

@@ -46,16 +46,16 @@ impl Moves<'_> {
 
     /// Removes an HPA that is out of scope from the store.
     fn take_out(&self, key: &Key, is_listed: bool) {
-        let stored = self.controller.hpas.get(key);
+        let stored = self.controller.stores.hpas.get(key);
         // If a list is in progress, the end of the list removes the HPA.
-        let removed = stored.and_then(|stored| self.controller.hpas.delete(key, &stored.uid));
+        let removed = stored.and_then(|stored| self.controller.stores.hpas.delete(key, &stored.uid));
         let had_selector = removed.is_some_and(|removed| {
             let change = Change::Deleted { uid: Arc::clone(&removed.uid) };
             let update = Update { change, old: Some(removed), new: None, lost_write: false };
             self.left_scope(key, &update)
         });
         if self.charges.neighbour(key).is_some() && (!is_listed || had_selector) {
-            self.controller.queue.add(key);
+            self.controller.runtime.queue.add(key);
         }
     }
 
@@ -64,10 +64,10 @@ impl Moves<'_> {
     /// first, and would scale. Returns whether a selector is kept.
     pub(super) fn left_scope(&self, key: &Key, update: &Update) -> bool {
         let selector =
-            self.controller.overlap.selector(key).filter(|_| self.charges.neighbour(key).is_some());
+            self.controller.stores.overlap.selector(key).filter(|_| self.charges.neighbour(key).is_some());
         self.controller.changed(update);
         if let Some(selector) = &selector {
-            self.controller.overlap.claim(key, selector, &self.controller.pods);
+            self.controller.stores.overlap.claim(key, selector, &self.controller.stores.pods);
         }
         selector.is_some()
     }
@@ -76,8 +76,8 @@ impl Moves<'_> {
     /// only for the HPAs of that namespace.
     pub(super) fn claim_neighbours(&self, namespace: Option<&Arc<str>>) {
         for key in self.charges.neighbours(namespace) {
-            if !self.controller.queue.has(&key) {
-                self.controller.queue.add(&key);
+            if !self.controller.runtime.queue.has(&key) {
+                self.controller.runtime.queue.add(&key);
             }
         }
     }
@@ -89,9 +89,9 @@ impl Moves<'_> {
         if !self.charges.label_namespace(namespace, label) {
             return;
         }
-        for hpa in self.controller.hpas.in_namespace(namespace) {
+        for hpa in self.controller.stores.hpas.in_namespace(namespace) {
             if self.sort(&hpa, true) == (Placement::Store { is_new: true }) {
-                self.controller.queue.add(&hpa.key);
+                self.controller.runtime.queue.add(&hpa.key);
             }
         }
         self.claim_neighbours(Some(&namespace.into()));
@@ -137,7 +137,7 @@ impl Moves<'_> {
         let _moving = self.charges.moving();
         let is_new = self.charges.is_outside(&hpa.key)
             && matches!(self.charges.sort(&hpa, false), Placement::Store { is_new: true });
-        if is_new && let Some(update) = self.controller.hpas.apply(hpa) {
+        if is_new && let Some(update) = self.controller.stores.hpas.apply(hpa) {
             self.controller.changed(&update);
         }
         is_new

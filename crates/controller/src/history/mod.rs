@@ -46,9 +46,9 @@ pub async fn restore(
     mut checkpoint: Option<&mut Checkpoint>,
 ) -> RestoreCounts {
     let mut restored = RestoreCounts::default();
-    controller.histories.start_restore();
-    let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
-    hpas.retain(|hpa| controller.histories.get(&hpa.uid).recommendations.is_empty());
+    controller.stores.histories.start_restore();
+    let mut hpas: Vec<_> = controller.stores.hpas.all().into_values().collect();
+    hpas.retain(|hpa| controller.stores.histories.get(&hpa.uid).recommendations.is_empty());
 
     if let Some(checkpoint) = &mut checkpoint {
         let shards = checkpoint.read(WITHIN).await;
@@ -59,13 +59,13 @@ pub async fn restore(
             match read_entry(entry, now) {
                 Ok(history) if is_exact(shard, hpa) => {
                     restored.exact += 1;
-                    controller.histories.inherit(&hpa.uid, history);
+                    controller.stores.histories.inherit(&hpa.uid, history);
                     false
                 }
                 Ok(history) => {
                     restored.inherited += 1;
                     let history = after_crash(history, hpa, controller, now);
-                    controller.histories.inherit(&hpa.uid, history);
+                    controller.stores.histories.inherit(&hpa.uid, history);
                     false
                 }
                 Err(error) => {
@@ -90,7 +90,7 @@ pub async fn restore(
     for hpa in hpas {
         let history = History::rebuilt(&hpa.status, &rescales.for_hpa(&hpa.uid), controller.period, now);
         restored.rebuilt += usize::from(hpa.status.last_scale_time.is_some());
-        controller.histories.inherit(&hpa.uid, history);
+        controller.stores.histories.inherit(&hpa.uid, history);
     }
 
     let RestoreCounts { exact, inherited, rebuilt } = restored;

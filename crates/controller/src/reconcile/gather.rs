@@ -81,10 +81,10 @@ impl Controller {
         worker: &mut WorkerPermit,
     ) -> Gathered {
         let pods = || {
-            let select = |scale: &Scale| self.pods.select(&record.key.namespace, &scale.selector);
+            let select = |scale: &Scale| self.stores.pods.select(&record.key.namespace, &scale.selector);
             standpoint.pods(plan, select)
         };
-        let source = rules.metrics(plan, &pods, &self.metrics);
+        let source = rules.metrics(plan, &pods, &self.clients.metrics);
         if plan.queries().next().is_none() {
             return Gathered::new(0);
         }
@@ -158,7 +158,8 @@ mod tests {
             ready: None,
             start_time: None,
         };
-        let pods = vec![Arc::new(pod); pods];
+        let pod = Arc::new(pod);
+        let pods: Vec<_> = std::iter::repeat_with(|| Arc::clone(&pod)).take(pods).collect();
         let spec: Spec = serde_json::from_value(json!({
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "maxReplicas": 10, "metrics": vec![metric; metrics],

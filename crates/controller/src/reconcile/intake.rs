@@ -32,7 +32,7 @@ impl Controller {
     /// read replaces lost and late events, and detects writes that the server has lost.
     pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
         self.guests.scope.refresh(self, HpaRecord::from(object), &|record| {
-            let Some(update) = self.hpas.apply_fresh(&stale.uid, record) else { return };
+            let Some(update) = self.stores.hpas.apply_fresh(&stale.uid, record) else { return };
             if update.lost_write {
                 tracing::warn!(
                     hpa = %stale.key,
@@ -46,7 +46,7 @@ impl Controller {
 
     /// Applies the deletion of an HPA.
     pub(crate) fn deleted(&self, key: &Key, uid: &str) {
-        if let Some(record) = self.hpas.delete(key, uid) {
+        if let Some(record) = self.stores.hpas.delete(key, uid) {
             let change = Change::Deleted { uid: Arc::clone(&record.uid) };
             self.changed(&Update { change, old: Some(record), new: None, lost_write: false });
         }
@@ -54,7 +54,7 @@ impl Controller {
 
     /// Ends a list. Returns its updates.
     pub(crate) fn listed(&self, namespace: Option<&str>) -> Vec<Update> {
-        let updates = self.hpas.finish(namespace);
+        let updates = self.stores.hpas.finish(namespace);
         let lost = updates.iter().filter(|update| update.lost_write).count();
         if lost > 0 {
             tracing::warn!(
@@ -83,19 +83,19 @@ impl Controller {
         let has_new_rules =
             update.new.as_deref().is_some_and(|new| self.guests.rules.seen(new, &update.change));
         match &update.change {
-            Change::StatusOnly if has_new_rules => self.queue.add_changed(key),
+            Change::StatusOnly if has_new_rules => self.runtime.queue.add_changed(key),
             Change::New => {
-                self.phases.add(key);
-                self.queue.add_changed(key);
+                self.runtime.phases.add(key);
+                self.runtime.queue.add_changed(key);
             }
-            Change::SpecChanged => self.queue.add_changed(key),
+            Change::SpecChanged => self.runtime.queue.add_changed(key),
             Change::Recreated { old_uid } => {
                 self.forget(key, old_uid);
-                self.overlap.release(key, &self.pods);
-                self.queue.add_changed(key);
+                self.stores.overlap.release(key, &self.stores.pods);
+                self.runtime.queue.add_changed(key);
             }
             Change::Deleted { uid } => {
-                self.phases.remove(key);
+                self.runtime.phases.remove(key);
                 self.forget(key, uid);
                 self.forget_key(key);
             }
@@ -106,18 +106,21 @@ impl Controller {
 
     /// Publishes the number of HPAs to metrics and to the rate limit of status writes.
     pub(crate) fn count(&self) {
-        let hpas = self.hpas.len();
+        let hpas = self.stores.hpas.len();
         self.telemetry.hpas(hpas);
-        self.statuses.expect(hpas);
+        self.clients.statuses.expect(hpas);
     }
 
     /// Derives a history for an HPA with `behavior` that was scaled before and appears after the restore of histories
     /// has started. The size of its last rescale is unknown, so its rates count as used up at that time. A new HPA has
     /// no `lastScaleTime`.
     fn inherit_last_rescale(&self, new: &HpaRecord) {
-        if self.histories.has_past() && new.spec.behavior.is_some() && new.status.last_scale_time.is_some() {
+        if self.stores.histories.has_past()
+            && new.spec.behavior.is_some()
+            && new.status.last_scale_time.is_some()
+        {
             let history = History::rebuilt(&new.status, &[], self.period, self.clock.now());
-            self.histories.inherit(&new.uid, history);
+            self.stores.histories.inherit(&new.uid, history);
         }
     }
 }
@@ -140,11 +143,11 @@ impl From<HpaObject> for HpaRecord {
 
 impl Sink<HpaObject> for HpaIntake {
     fn start(&mut self) {
-        self.controller.hpas.begin(self.namespace.as_deref());
+        self.controller.stores.hpas.begin(self.namespace.as_deref());
     }
 
     fn apply(&mut self, object: HpaObject) {
-        if let Some(update) = self.controller.hpas.apply(HpaRecord::from(object)) {
+        if let Some(update) = self.controller.stores.hpas.apply(HpaRecord::from(object)) {
             self.controller.changed(&update);
         }
     }

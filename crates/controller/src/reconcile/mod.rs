@@ -62,35 +62,17 @@ pub enum Next {
     Gone,
 }
 
-/// The controller: stores, clients, queue and history.
+/// The controller.
 #[derive(Debug)]
 pub struct Controller {
-    /// HPAs, kept up to date by [`HpaIntake`].
-    pub hpas: Arc<Hpas>,
-    /// Pods, kept up to date by [`PodIntake`].
-    pub pods: Arc<Pods>,
-    /// The selectors of HPAs, which show the HPAs that control the same pods.
-    pub overlap: Arc<Overlap>,
-    /// Maps the kinds of targets to resources.
-    pub mapper: Arc<Mapper>,
-    /// Client of the scale subresource.
-    pub scales: Scales,
-    /// The watched targets. `None`: every sync reads the Scale from the API server.
-    pub targets: Option<Arc<Targets>>,
-    /// Client of HPA statuses.
-    pub statuses: Statuses,
-    /// The three metrics APIs.
-    pub metrics: Arc<dyn Metrics>,
-    /// Sends events in the background.
-    pub events: Recorder,
-    /// The history of each HPA.
-    pub histories: Histories,
+    /// The controller's copy of the cluster, and the histories of HPAs.
+    pub stores: Stores,
+    /// The clients of the API server.
+    pub clients: ApiClients,
     /// Scaling policies, shadow mode, the handover, and observers.
     pub guests: Guests,
-    /// The work queue.
-    pub queue: Arc<Queue>,
-    /// The due times of syncs.
-    pub phases: Arc<SyncSchedule>,
+    /// The queue of syncs, and the limits of their concurrency.
+    pub runtime: Runtime,
     /// Prometheus metrics of the controller.
     pub telemetry: Telemetry,
     /// The source of the wall-clock time.
@@ -102,6 +84,45 @@ pub struct Controller {
     pub stale_guard: bool,
     /// `--horizontal-pod-autoscaler-sync-period`.
     pub period: Duration,
+}
+
+/// The controller's copy of the cluster, and the histories of HPAs.
+#[derive(Debug)]
+pub struct Stores {
+    /// HPAs, kept up to date by [`HpaIntake`].
+    pub hpas: Arc<Hpas>,
+    /// Pods, kept up to date by [`PodIntake`].
+    pub pods: Arc<Pods>,
+    /// The selectors of HPAs, which show the HPAs that control the same pods.
+    pub overlap: Arc<Overlap>,
+    /// The watched targets. `None`: every sync reads the Scale from the API server.
+    pub targets: Option<Arc<Targets>>,
+    /// The history of each HPA.
+    pub histories: Histories,
+}
+
+/// The clients of the API server.
+#[derive(Debug, Clone)]
+pub struct ApiClients {
+    /// Maps the kinds of targets to resources.
+    pub mapper: Arc<Mapper>,
+    /// Client of the scale subresource.
+    pub scales: Scales,
+    /// Client of HPA statuses.
+    pub statuses: Statuses,
+    /// The three metrics APIs.
+    pub metrics: Arc<dyn Metrics>,
+    /// Sends events in the background.
+    pub events: Recorder,
+}
+
+/// The queue of syncs, and the limits of their concurrency.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    /// The work queue.
+    pub queue: Arc<Queue>,
+    /// The due times of syncs.
+    pub phases: Arc<SyncSchedule>,
     /// The permits for concurrent syncs (`--concurrent-horizontal-pod-autoscaler-syncs`).
     pub workers: Workers,
     /// Supervises the tasks that feed the controller.
@@ -113,14 +134,14 @@ pub struct Controller {
 impl Controller {
     /// Reads the wall clock. If the clock has jumped, first shifts all histories by the jump.
     pub(crate) fn clock_reading(&self) -> ClockReading {
-        self.histories.correct_clock(self.clock.now())
+        self.stores.histories.correct_clock(self.clock.now())
     }
 
     /// Runs until `stop` is cancelled, then waits for the syncs in flight. After one second, abandons the syncs that
     /// have not decided, because a hanging metrics API must not delay the next leader.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
-        self.queue.begin();
+        self.runtime.queue.begin();
         let lanes = async {
             futures::join!(self.serve_fresh(&syncs), self.serve(&syncs));
         };
@@ -129,10 +150,10 @@ impl Controller {
             () = stop.cancelled() => {}
             () = lanes => {}
         }
-        self.queue.shut_down();
+        self.runtime.queue.shut_down();
         syncs.close();
         if timeout(UNDECIDED, syncs.wait()).await.is_err() {
-            self.decisions_end.cancel();
+            self.runtime.decisions_end.cancel();
             syncs.wait().await;
         }
     }
@@ -141,16 +162,16 @@ impl Controller {
     /// the key without a next sync, so it is a failure of the process.
     fn start(self: &Arc<Self>, syncs: &TaskTracker, due: Due, permit: WorkerPermit) {
         let work = Arc::clone(self).work(due, Instant::now(), permit);
-        syncs.spawn(self.tasks.catch("sync".into(), work));
+        syncs.spawn(self.runtime.tasks.catch("sync".into(), work));
     }
 
     /// Starts syncs of due keys.
     async fn serve(self: &Arc<Self>, syncs: &TaskTracker) {
         // Wait for a key before acquiring a worker. An idle worker would be unavailable to syncs whose metrics have
         // arrived. The key stays in the queue until a worker is free.
-        while self.queue.wait().await {
-            let permit = WorkerPermit::new(&self.workers.any).await;
-            if let Some(due) = self.queue.take() {
+        while self.runtime.queue.wait().await {
+            let permit = WorkerPermit::new(&self.runtime.workers.any).await;
+            if let Some(due) = self.runtime.queue.take() {
                 self.start(syncs, due, permit);
             }
         }
@@ -158,10 +179,10 @@ impl Controller {
 
     /// Starts syncs of new or changed HPAs, with workers reserved for them.
     async fn serve_fresh(self: &Arc<Self>, syncs: &TaskTracker) {
-        let Some(workers) = &self.workers.fresh else { return };
-        while self.queue.wait_fresh().await {
+        let Some(workers) = &self.runtime.workers.fresh else { return };
+        while self.runtime.queue.wait_fresh().await {
             let permit = WorkerPermit::new(workers).await;
-            if let Some(due) = self.queue.take_fresh() {
+            if let Some(due) = self.runtime.queue.take_fresh() {
                 self.start(syncs, due, permit);
             }
         }
@@ -184,19 +205,19 @@ impl Controller {
         if next == Next::Period {
             let next = due.period.map_or_else(|| self.next(&key), OwnPeriod::next);
             // As in upstream, an earlier due time stays, for example after the sync of a changed spec.
-            self.queue.add_at(&key, next);
+            self.runtime.queue.add_at(&key, next);
         }
         if let Some(edge) = due.edge {
-            self.queue.add_at(&key, edge);
+            self.runtime.queue.add_at(&key, edge);
         }
-        self.queue.done(&key);
+        self.runtime.queue.done(&key);
     }
 
     /// Returns the due time after a sync that ends now. For a compared HPA, this is in 1.1 periods, because each status
     /// write of the other controller triggers an earlier sync.
     fn next(&self, key: &Key) -> Instant {
         if !self.guests.comparator.compares(key) {
-            return self.phases.next(key);
+            return self.runtime.phases.next(key);
         }
         clock::after(Instant::now(), self.period + self.period / 10)
     }
@@ -206,23 +227,23 @@ impl Controller {
     pub(crate) fn sync_soon(&self, namespace: Option<&str>, most: usize) {
         let keys: Vec<_> = match namespace {
             Some(namespace) => {
-                self.hpas.in_namespace(namespace).iter().map(|record| record.key.clone()).collect()
+                self.stores.hpas.in_namespace(namespace).iter().map(|record| record.key.clone()).collect()
             }
-            None if self.hpas.len() > most => return,
-            None => self.hpas.keys(),
+            None if self.stores.hpas.len() > most => return,
+            None => self.stores.hpas.keys(),
         };
         if keys.len() <= most {
             for key in keys {
-                self.queue.add_changed(&key);
+                self.runtime.queue.add_changed(&key);
             }
         }
     }
 
     /// Drops the state of an HPA that was deleted, or replaced by another HPA with the same name.
     fn forget(&self, key: &Key, uid: &Arc<str>) {
-        self.histories.forget(uid);
+        self.stores.histories.forget(uid);
         self.guests.rules.forget(uid);
-        self.events.forget(&key.namespace, &key.name, uid);
+        self.clients.events.forget(&key.namespace, &key.name, uid);
         for observer in &self.guests.observers {
             observer.forgotten(key, uid);
         }
@@ -230,9 +251,9 @@ impl Controller {
 
     /// Drops the state of a key that no longer has an HPA.
     fn forget_key(&self, key: &Key) {
-        self.overlap.release(key, &self.pods);
+        self.stores.overlap.release(key, &self.stores.pods);
         self.guests.rules.forget_key(key);
-        self.queue.forget(key);
+        self.runtime.queue.forget(key);
         self.telemetry.forget(&key.namespace, &key.name);
         self.unwatch(key);
     }

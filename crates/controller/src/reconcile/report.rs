@@ -193,8 +193,8 @@ impl Controller {
         let published =
             *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, charge, worker).await;
         if self.is_there(record) {
-            self.histories.commit(&record.uid, &conclusion.changes, moment);
-            rules.commit(&self.histories, moment);
+            self.stores.histories.commit(&record.uid, &conclusion.changes, moment);
+            rules.commit(&self.stores.histories, moment);
             // As in upstream, a sync without a count, or with a failed write, leaves the series unchanged.
             let decided = conclusion.explanation.desired.is_some();
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
@@ -217,16 +217,16 @@ impl Controller {
         let about = event_target(record);
         let (mut needs_refresh, mut written) = (false, true);
         for event in &conclusion.events {
-            self.events.record(about.clone(), event.clone());
+            self.clients.events.record(about.clone(), event.clone());
         }
         if let Some(status) = &conclusion.status {
             // The sync holds its status permit while it waits at the rate limit. Few syncs therefore wait there ahead
             // of the syncs of new HPAs.
             worker.send_status(&record.key.namespace).await;
-            let permission = self.statuses.turn(&record.key.namespace).await.for_write(Some(charge));
-            self.hpas.sends(&record.key, &record.uid, Arc::clone(status));
-            match self.statuses.put(permission, status_target(record), status).await {
-                Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),
+            let permission = self.clients.statuses.turn(&record.key.namespace).await.for_write(Some(charge));
+            self.stores.hpas.sends(&record.key, &record.uid, Arc::clone(status));
+            match self.clients.statuses.put(permission, status_target(record), status).await {
+                Ok(resource_version) => self.stores.hpas.wrote(&record.key, &record.uid, &resource_version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
                     if error.is_conflict() {
@@ -238,13 +238,13 @@ impl Controller {
                     written = false;
                     let event = failed_update_status(&error.to_string());
                     self.telemetry.sync_failed(event.reason);
-                    self.events.record(about.clone(), event);
+                    self.clients.events.record(about.clone(), event);
                     needs_refresh = error.is_conflict() || error.outcome_unknown();
                 }
             }
         }
         if let Some(event) = &conclusion.last_event {
-            self.events.record(about, event.clone());
+            self.clients.events.record(about, event.clone());
         }
         if needs_refresh {
             self.refresh_hpa(record).await;
@@ -255,7 +255,7 @@ impl Controller {
     /// Reads and applies an HPA after a status write that conflicted, has an unknown outcome, or was not delivered by
     /// the watch. Ignores a deletion, because the watch delivers it.
     pub(super) async fn refresh_hpa(&self, record: &HpaRecord) {
-        match self.statuses.read(&record.key.namespace, &record.key.name).await {
+        match self.clients.statuses.read(&record.key.namespace, &record.key.name).await {
             Ok(Some(object)) => self.apply_fresh(record, object),
             Ok(None) => {}
             Err(error) => tracing::debug!(hpa = %record.key, %error, "failed to refresh the HPA"),
@@ -292,11 +292,11 @@ impl Controller {
 
     fn update_gauges(&self, informers: &[Informer]) {
         let telemetry = &self.telemetry;
-        self.queue.publish();
-        telemetry.cache_objects("pods", self.pods.len());
-        telemetry.cache_objects("horizontalpodautoscalers.autoscaling", self.hpas.len());
+        self.runtime.queue.publish();
+        telemetry.cache_objects("pods", self.stores.pods.len());
+        telemetry.cache_objects("horizontalpodautoscalers.autoscaling", self.stores.hpas.len());
         self.guests.scope.publish(telemetry);
-        let events = self.events.stats();
+        let events = self.clients.events.stats();
         telemetry.events_dropped("spam", events.spam);
         telemetry.events_dropped("queue_full", events.overflow);
         telemetry.events_dropped("not_delivered", events.failed);
@@ -304,7 +304,7 @@ impl Controller {
         for status in informers.iter().map(Informer::status) {
             self.update_watch_gauges(&status);
         }
-        if let Some(targets) = &self.targets {
+        if let Some(targets) = &self.stores.targets {
             let (watched, removed) = targets.levels();
             for resource in removed {
                 telemetry.unwatched(&resource);

@@ -68,7 +68,7 @@ impl Controller {
     ) -> ResolvedScale {
         if hpa.spec.is_too_large {
             self.unwatch(key);
-            self.overlap.release(key, &self.pods);
+            self.stores.overlap.release(key, &self.stores.pods);
             let ScaleFailure { class, message } = ScaleFailure::too_many_metrics();
             return ResolvedScale::failed(class, message);
         }
@@ -80,7 +80,7 @@ impl Controller {
                 return ResolvedScale::failed(ScaleFailureClass::InvalidReference, error.to_string());
             }
         };
-        let mappings = match self.mapper.mappings(group, &reference.kind).await {
+        let mappings = match self.clients.mapper.mappings(group, &reference.kind).await {
             Ok(mappings) => mappings,
             Err(error) => {
                 if matches!(error, MapError::NoMatch { .. }) {
@@ -90,7 +90,7 @@ impl Controller {
             }
         };
         if may_be_cached
-            && let (Some(targets), Some(mapping)) = (&self.targets, mappings.first())
+            && let (Some(targets), Some(mapping)) = (&self.stores.targets, mappings.first())
             && let Some(target) = targets.cached_scale(key, mapping, &reference.name)
             && let Ok(scale) =
                 Scale::new(target.replicas, target.status_replicas, &target.selector, self.settings.version)
@@ -125,8 +125,8 @@ impl Controller {
         watched: bool,
     ) -> Result<(Target, Scale), ScaleFailure> {
         let name = &hpa.spec.target.name;
-        let read = self.scales.get(token, mapping, hpa.namespace, name).await;
-        if let (Some(targets), true) = (&self.targets, watched) {
+        let read = self.clients.scales.get(token, mapping, hpa.namespace, name).await;
+        if let (Some(targets), true) = (&self.stores.targets, watched) {
             match &read {
                 Ok(object) => targets.observe_version(key, &object.resource_version),
                 Err(error) if error.is_not_found() => targets.forget(key),
@@ -155,7 +155,7 @@ impl Controller {
     ) -> WriteOutcome {
         let tokens = ScaleTokens { controller: self, key, charge: Some(charge), permit: Some(permit) };
         let (outcome, version) = rescale(tokens, target, to).await;
-        if let Some(targets) = &self.targets {
+        if let Some(targets) = &self.stores.targets {
             match (&outcome, version) {
                 (WriteOutcome::Done, Some(version)) => targets.observe_version(key, &version),
                 (WriteOutcome::Withheld | WriteOutcome::NotNeeded, _) => {}
@@ -166,7 +166,7 @@ impl Controller {
     }
 
     pub(super) fn unwatch(&self, key: &Key) {
-        if let Some(targets) = &self.targets {
+        if let Some(targets) = &self.stores.targets {
             targets.release(key);
         }
     }
@@ -174,7 +174,7 @@ impl Controller {
     /// Reads the Scale of an HPA's target and claims its selector, as a sync of the HPA would, but decides nothing. A
     /// caller that decides for one HPA uses this to find the other HPAs that control the same pods.
     pub async fn claim(&self, key: &Key) {
-        if let Some(record) = self.hpas.get(key) {
+        if let Some(record) = self.stores.hpas.get(key) {
             let hpa = view(&record, &record.spec);
             let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa, None).await;
             plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
@@ -222,14 +222,14 @@ impl Controller {
     }
 
     fn is_gone(&self, key: &Key) -> bool {
-        self.hpas.get(key).is_none() && self.neighbour(key).is_none()
+        self.stores.hpas.get(key).is_none() && self.neighbour(key).is_none()
     }
 
     pub(super) fn overlap(&self, key: &Key, selector: &Arc<Selector>) -> Overlap {
-        let sharing = self.overlap.claim(key, selector, &self.pods);
+        let sharing = self.stores.overlap.claim(key, selector, &self.stores.pods);
         // Check after the claim, because a deletion first removes the HPA and then releases its claim.
         if self.is_gone(key) {
-            self.overlap.release(key, &self.pods);
+            self.stores.overlap.release(key, &self.stores.pods);
             return Overlap::Deleted;
         }
         if sharing.len() > 1 {
@@ -255,11 +255,11 @@ impl ScaleTokens<'_> {
     /// Waits for a token. A sync that must wait releases its worker, and the queue bounds the number of such syncs.
     async fn next(&mut self) -> RatePermit {
         let Self { controller, key, charge, permit } = self;
-        let mut token = pin!(controller.scales.turn(&key.namespace));
+        let mut token = pin!(controller.clients.scales.turn(&key.namespace));
         let token = if let Poll::Ready(token) = futures::poll!(&mut token) {
             token
         } else if let Some(permit) = permit {
-            let waiting = controller.queue.token_wait(key);
+            let waiting = controller.runtime.queue.token_wait(key);
             permit.release();
             let token = token.await;
             drop(waiting);
@@ -293,7 +293,7 @@ pub(super) struct Target {
 /// or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content determines the outcome. The outcome
 /// stays unknown if the request may still arrive. The next sync then reconciles the history.
 async fn rescale(mut tokens: ScaleTokens<'_>, target: Target, to: i32) -> (WriteOutcome, Option<String>) {
-    let (key, scales) = (tokens.key, &tokens.controller.scales);
+    let (key, scales) = (tokens.key, &tokens.controller.clients.scales);
     let Target { mapping, namespace, name, mut object } = target;
     let mut attempt = 1;
     loop {
@@ -327,7 +327,7 @@ async fn read_back(
     sent: &Target,
     lost: &ApiError,
 ) -> (WriteOutcome, Option<String>) {
-    let (key, scales) = (tokens.key, &tokens.controller.scales);
+    let (key, scales) = (tokens.key, &tokens.controller.clients.scales);
     let found = scales.read_back(tokens.next().await, &sent.mapping, &sent.namespace, &sent.name).await;
     match found {
         Ok(found) if found.uid == sent.object.uid && found.spec_replicas == sent.object.spec_replicas => {

@@ -58,6 +58,7 @@ struct Decided {
 }
 
 /// The change of a Scale that a decision requires.
+#[expect(clippy::large_enum_variant, reason = "a sync has one value, and passes it on once")]
 enum Change {
     None,
     /// The sync is compared with a rescale by another controller.
@@ -89,7 +90,7 @@ impl Controller {
             let decided = self.decide(&mut prepared, inputs).await?;
             self.permit(&mut prepared, decided, worker).await
         });
-        let Some(decided) = self.decisions_end.run_until_cancelled(deciding).await else {
+        let Some(decided) = self.runtime.decisions_end.run_until_cancelled(deciding).await else {
             tracing::debug!(hpa = %key, "abandoned a sync before its decision: shutting down");
             return Next::Period;
         };
@@ -105,7 +106,7 @@ impl Controller {
             self.telemetry.stale_skip();
             return Err(Next::Period);
         }
-        let Some(record) = self.hpas.get(key) else {
+        let Some(record) = self.stores.hpas.get(key) else {
             return Err(self.claim_outside(key, worker).await);
         };
         let started = Instant::now();
@@ -155,17 +156,18 @@ impl Controller {
         }
         let Prepared { record, spec, settings, rules, standpoint, .. } = sync;
         let (plan, hpa) = (&inputs.plan, view(record, spec));
-        let pods = standpoint.pods(plan, |scale| self.pods.select(&record.key.namespace, &scale.selector));
+        let pods =
+            standpoint.pods(plan, |scale| self.stores.pods.select(&record.key.namespace, &scale.selector));
         let moment = self.clock_reading();
         let at = Instant::now();
-        let history = self.histories.get(&record.uid);
+        let history = self.stores.histories.get(&record.uid);
         let mut answers = Answers { metrics: std::mem::take(&mut inputs.gathered.answers), pods: &[] };
         let deciding = rules.decide(RuleInputs {
             evaluation: Evaluation::new(&hpa, plan, settings),
             answers: &answers.metrics,
             pods,
             history: &history,
-            histories: &self.histories,
+            histories: &self.stores.histories,
             at: moment.at,
         });
         let (mut decision, pods) = deciding.await;
@@ -219,7 +221,7 @@ impl Controller {
         }
     }
 
-    /// Concludes with status, events and history. Tells the observers, and then sends them.
+    /// Concludes with status, events and history. Reports them to the observers, and then sends them.
     async fn conclude(
         &self,
         sync: Prepared,
@@ -285,9 +287,9 @@ impl Controller {
     /// Returns whether the stored HPA lacks this controller's last status write. Reads the HPA if the watch may never
     /// deliver the write.
     async fn is_stale(&self, key: &Key) -> bool {
-        let staleness = || self.hpas.staleness(key, self.period);
+        let staleness = || self.stores.hpas.staleness(key, self.period);
         if staleness() == Some(Staleness::Late)
-            && let Some(record) = self.hpas.get(key)
+            && let Some(record) = self.stores.hpas.get(key)
         {
             self.refresh_hpa(&record).await;
         }
@@ -296,6 +298,6 @@ impl Controller {
 
     /// Returns whether an HPA is still in the store and was not replaced by another HPA with the same name.
     pub(super) fn is_there(&self, record: &HpaRecord) -> bool {
-        self.hpas.get(&record.key).is_some_and(|current| current.uid == record.uid)
+        self.stores.hpas.get(&record.key).is_some_and(|current| current.uid == record.uid)
     }
 }

@@ -118,7 +118,7 @@ impl Decisions {
     /// Responds with the record of one HPA. At most one large response is in flight at a time.
     fn one(&self, key: &Key) -> Answer {
         let name = &key.name;
-        let hpa = self.controller.hpas.get(key);
+        let hpa = self.controller.stores.hpas.get(key);
         let is_large = hpa.is_some_and(|hpa| self.record.bytes(&hpa.uid) > LARGE_RECORD);
         let permit = is_large.then(|| Arc::clone(&self.large).try_acquire_owned());
         if let Some(Err(_)) = permit {
@@ -143,7 +143,7 @@ impl Decisions {
     /// Returns the record of one HPA. `None` if the HPA is not in the controller's store. An HPA without decisions has
     /// an empty list.
     pub fn list(&self, key: &Key) -> Option<DecisionList> {
-        let hpa = self.controller.hpas.get(key)?;
+        let hpa = self.controller.stores.hpas.get(key)?;
         let handover = self.controller.guests.scope.state(key);
         Some(DecisionList {
             api_version: API_VERSION.to_owned(),
@@ -151,7 +151,7 @@ impl Decisions {
             metadata: metadata(&hpa),
             controller: ControllerInfo::new(&self.controller),
             now: self.controller.clock.now(),
-            history: self.controller.histories.get(&hpa.uid).into(),
+            history: self.controller.stores.histories.get(&hpa.uid).into(),
             decisions: self.record.decisions(&hpa.uid),
             comparison: self.comparisons.as_ref().map(|comparisons| comparisons.comparison(key)),
             handover: handover.map(str::to_owned),
@@ -160,7 +160,7 @@ impl Decisions {
 
     fn page(&self, page: &Page) -> Answer {
         let Page { limit, after, namespace } = page;
-        let mut keys = self.controller.hpas.keys();
+        let mut keys = self.controller.stores.hpas.keys();
         if let Some(namespace) = namespace {
             keys.retain(|key| *key.namespace == **namespace);
         }
@@ -184,7 +184,7 @@ impl Decisions {
 
     /// Returns the last decision of an HPA. `None` if it has no decisions.
     fn summary(&self, key: &Key) -> Option<DecisionSummary> {
-        let hpa = self.controller.hpas.get(key)?;
+        let hpa = self.controller.stores.hpas.get(key)?;
         let last = self.record.last(&hpa.uid)?;
         let HpaMetadata { namespace, name, uid, .. } = metadata(&hpa);
         let DecisionEntry { first_at, last_at, syncs, result, .. } = last;

@@ -141,7 +141,7 @@ impl Parity {
             controller: ControllerInfo::new(&self.controller),
             since: *since,
             now: parts.clock.now(),
-            hpas: self.controller.hpas.len().saturating_sub(in_scope),
+            hpas: self.controller.stores.hpas.len().saturating_sub(in_scope),
             last_sign: state.last_sign,
             hours: state.log.hours().collect(),
             changes: state.log.changes().cloned().collect(),

@@ -276,7 +276,7 @@ impl TakeOver {
         }
         if let Some(controller) = self.controller() {
             for key in &activation.due {
-                controller.queue.add(key);
+                controller.runtime.queue.add(key);
             }
         }
     }
@@ -313,7 +313,7 @@ impl TakeOver {
 
 impl Observer for TakeOver {
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
-        let wrote = self.controller().and_then(|controller| controller.hpas.acknowledged(&new.key));
+        let wrote = self.controller().and_then(|controller| controller.stores.hpas.acknowledged(&new.key));
         let (manager, now) = (self.parts.manager, self.parts.clock.now());
         let mut inner = self.inner.lock();
         let writer = if let Some(old) = old {

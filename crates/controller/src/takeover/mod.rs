@@ -79,7 +79,7 @@ impl SyncObservation {
 /// process.
 pub(crate) fn remember(controller: Option<Arc<Controller>>, hpa: &HpaRecord, rescale: WatchedRescale) {
     if let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) {
-        controller.histories.remember(&hpa.uid, behavior, rescale, controller.clock.now());
+        controller.stores.histories.remember(&hpa.uid, behavior, rescale, controller.clock.now());
     }
 }
 
@@ -103,8 +103,8 @@ pub(crate) fn uncached_status_write(
     key: &Key,
     object: HpaObject,
 ) -> Option<(Arc<HpaRecord>, StatusWriter)> {
-    let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid)?;
-    let wrote = controller.hpas.acknowledged(key);
+    let cached = controller.stores.hpas.get(key).filter(|cached| *cached.uid == *object.uid)?;
+    let wrote = controller.stores.hpas.acknowledged(key);
     let read = HpaRecord::from(object);
     let writer = status_write(ours, View::new(&cached), View::new(&read), wrote.as_deref())?.clone();
     Some((cached, writer))

@@ -61,7 +61,7 @@ impl Lists {
         Self {
             clients,
             hpas: HpaIntake::new(Arc::clone(controller), None),
-            pods: PodIntake::new(Arc::clone(&controller.pods), None),
+            pods: PodIntake::new(Arc::clone(&controller.stores.pods), None),
         }
     }
 

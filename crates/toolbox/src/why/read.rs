@@ -170,7 +170,7 @@ impl Reader {
     pub async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         self.refusals.clear();
         let mut extras = self.lists.read(&self.scope).await?;
-        let all = self.controller.hpas.keys();
+        let all = self.controller.stores.hpas.keys();
         let requested: Vec<Key> =
             if let (Some(namespace), Some(name)) = (&self.scope.namespace, &self.scope.name) {
                 let key = Key::new(namespace.as_str(), name.as_str());
@@ -227,10 +227,10 @@ impl Reader {
         let controller = &self.controller;
         let now = controller.clock.now();
         let pasts = requested.iter().map(|key| {
-            let Some(record) = controller.hpas.get(key) else { return Past::default() };
+            let Some(record) = controller.stores.hpas.get(key) else { return Past::default() };
             if let Some(own) = records.record(key, &record.uid) {
                 let past = from::past(own);
-                controller.histories.seed(&record.uid, past.history.clone());
+                controller.stores.histories.seed(&record.uid, past.history.clone());
                 return past;
             }
             let memory = self.memory.as_ref();
@@ -245,7 +245,7 @@ impl Reader {
             });
             let window = history::longest_window(&record, &controller.settings);
             past.complete = memory.is_some_and(|memory| now.duration_since(memory.since) >= window);
-            controller.histories.seed(&record.uid, past.history.clone());
+            controller.stores.histories.seed(&record.uid, past.history.clone());
             past
         });
         pasts.collect()
@@ -284,16 +284,16 @@ impl Reader {
         apis: &OnceCell<BTreeSet<String>>,
     ) -> Option<(Situation, Changes)> {
         let controller = &self.controller;
-        let mut permit = WorkerPermit::new(&controller.workers.any).await;
+        let mut permit = WorkerPermit::new(&controller.runtime.workers.any).await;
         controller.sync(&key, &mut permit).await;
         drop(permit);
         let Decided { record, at, outcome, conclusion, metrics, pods, policy, sources, rules } =
             self.captured.take(&key)?;
-        let objects = Objects { client: &self.clients.core, mapper: &controller.mapper };
+        let objects = Objects { client: &self.clients.core, mapper: &controller.clients.mapper };
         let target = objects.target(&key.namespace, &record.spec.target).await;
         let owners = objects.owners(&key.namespace, &pods, extras, &target).await;
         let missing_apis = self.missing_apis(&record, &metrics, apis).await;
-        let mut sharing = controller.overlap.sharing(&key, &controller.pods);
+        let mut sharing = controller.stores.overlap.sharing(&key, &controller.stores.pods);
         sharing.retain(|other| *other != key);
         let Conclusion { status, events, last_event, changes, explanation, .. } = conclusion;
         let events = events.into_iter().chain(last_event).map(|event| EventContent {

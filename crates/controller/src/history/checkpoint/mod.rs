@@ -207,9 +207,9 @@ impl Checkpoint {
     /// Starts the periodic writes. They continue until the checkpoint is finished or dropped.
     pub fn start(mut self, controller: Arc<Controller>) -> Running {
         let (finish, finished) = oneshot::channel();
-        let tasks = controller.tasks.clone();
+        let tasks = controller.runtime.tasks.clone();
         let keep = async move {
-            let histories = &controller.histories;
+            let histories = &controller.stores.histories;
             let in_order = tokio::select! {
                 biased;
                 in_order = finished => in_order,

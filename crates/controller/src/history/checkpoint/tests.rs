@@ -42,11 +42,11 @@ impl World {
             phase: Phase::FirstSync,
         };
         let controller = parts.controller();
-        controller.hpas.begin(None);
+        controller.stores.hpas.begin(None);
         for n in 0..hpas {
-            controller.hpas.apply(record(n));
+            controller.stores.hpas.apply(record(n));
         }
-        controller.hpas.finish(None);
+        controller.stores.hpas.finish(None);
         controller
     }
 
@@ -55,7 +55,7 @@ impl World {
     async fn left(&self, hpas: u32, entries: u32, ended: bool) -> Arc<Controller> {
         let controller = self.controller(hpas);
         fill(&controller, hpas, entries);
-        self.checkpoint().save(&controller.histories, ended).await.unwrap();
+        self.checkpoint().save(&controller.stores.histories, ended).await.unwrap();
         controller
     }
 
@@ -122,7 +122,7 @@ fn history(n: u32, entries: u32, now: Timestamp) -> History {
 
 fn fill(controller: &Controller, hpas: u32, entries: u32) {
     for n in 0..hpas {
-        controller.histories.seed(&uid(n).into(), history(n, entries, controller.clock.now()));
+        controller.stores.histories.seed(&uid(n).into(), history(n, entries, controller.clock.now()));
     }
 }
 
@@ -133,12 +133,12 @@ async fn clean_shutdown_restores_every_history_exactly() {
     fill(&before, 100, 20);
     let mut doubtful = history(7, 20, world.clock.now());
     doubtful.unknown_down = Some(world.clock.now());
-    before.histories.seed(&uid(7).into(), doubtful);
-    world.checkpoint().save(&before.histories, true).await.unwrap();
+    before.stores.histories.seed(&uid(7).into(), doubtful);
+    world.checkpoint().save(&before.stores.histories, true).await.unwrap();
     let after = world.controller(100);
     assert_eq!(world.restored(&after).await, RestoreCounts { exact: 100, ..RestoreCounts::default() });
     for n in 0..100 {
-        assert_eq!(after.histories.get(&uid(n)), before.histories.get(&uid(n)), "{n}");
+        assert_eq!(after.stores.histories.get(&uid(n)), before.stores.histories.get(&uid(n)), "{n}");
     }
 }
 
@@ -148,14 +148,17 @@ async fn crash_restores_histories_without_stale_recommendations() {
     let before = world.left(2, 20, false).await;
     let after = world.controller(2);
     assert_eq!(world.restored(&after).await, RestoreCounts { inherited: 2, ..RestoreCounts::default() });
-    assert_eq!(after.histories.get(&uid(1)), before.histories.get(&uid(1)).inherit(world.clock.now()));
+    assert_eq!(
+        after.stores.histories.get(&uid(1)),
+        before.stores.histories.get(&uid(1)).inherit(world.clock.now())
+    );
 
     sleep(Duration::from_secs(301)).await;
     let later = world.controller(2);
     world.restored(&later).await;
-    let saved = before.histories.get(&uid(1));
+    let saved = before.stores.histories.get(&uid(1));
     assert_eq!(
-        later.histories.get(&uid(1)),
+        later.stores.histories.get(&uid(1)),
         History { recommendations: Vec::new(), ..saved.inherit(world.clock.now()) }
     );
 }
@@ -172,10 +175,14 @@ async fn rescale_after_the_last_write_counts_as_a_recommendation() {
         let status = Arc::make_mut(&mut scaled.status);
         status.last_scale_time = Some(world.clock.now() + SignedDuration::from_secs(ahead));
         status.desired_replicas = 40;
-        after.hpas.apply(scaled);
+        after.stores.hpas.apply(scaled);
         world.restored(&after).await;
         let last = Recommendation { at: world.clock.now(), replicas: 40 };
-        assert_eq!(after.histories.get(&uid(0)).recommendations.last(), Some(&last), "{ahead} s ahead");
+        assert_eq!(
+            after.stores.histories.get(&uid(0)).recommendations.last(),
+            Some(&last),
+            "{ahead} s ahead"
+        );
     }
 }
 
@@ -185,7 +192,7 @@ async fn histories_spread_over_two_config_maps_and_shrink_to_one() {
     let before = world.controller(1500);
     fill(&before, 1500, 150);
     let mut checkpoint = world.checkpoint();
-    checkpoint.save(&before.histories, false).await.unwrap();
+    checkpoint.save(&before.stores.histories, false).await.unwrap();
     let sizes = world.sizes();
     assert!(sizes[..2].iter().all(|size| (500_000..=LIMIT + 2).contains(size)), "{sizes:?}");
     assert!(sizes[2..].iter().all(|size| *size == 0), "{sizes:?}");
@@ -194,15 +201,15 @@ async fn histories_spread_over_two_config_maps_and_shrink_to_one() {
 
     // With fewer HPAs this leader keeps both shards. The next leader needs one shard and clears the second shard.
     for n in 100..1500 {
-        before.histories.forget(&uid(n));
+        before.stores.histories.forget(&uid(n));
     }
-    checkpoint.save(&before.histories, true).await.unwrap();
+    checkpoint.save(&before.stores.histories, true).await.unwrap();
     assert!(world.sizes()[1] > 1000);
     let after = world.controller(100);
     let mut checkpoint = world.checkpoint();
     let restored = restore(&after, &world.clients.watch, None, Some(&mut checkpoint)).await;
     assert_eq!(restored.exact, 100);
-    checkpoint.save(&after.histories, false).await.unwrap();
+    checkpoint.save(&after.stores.histories, false).await.unwrap();
     let sizes = world.sizes();
     assert!(sizes[0] > 10_000 && sizes[1] < 50, "{sizes:?}");
     assert_eq!(world.restored(&world.controller(100)).await.inherited, 100);
@@ -214,7 +221,7 @@ async fn histories_beyond_the_limit_are_left_out() {
     let before = world.controller(300);
     fill(&before, 300, 20);
     let mut checkpoint = Checkpoint { limit: 4000, ..world.checkpoint() };
-    checkpoint.save(&before.histories, true).await.unwrap();
+    checkpoint.save(&before.stores.histories, true).await.unwrap();
     let left_out = checkpoint.left_out;
     assert!(left_out > 20, "{left_out}");
     let after = world.controller(300);
@@ -237,9 +244,9 @@ async fn invalid_history_affects_only_its_hpa() {
     checkpoint.write(0, &Shard { written: now, ended: true, entries }.encode()).await.unwrap();
     let after = world.controller(4);
     assert_eq!(world.restored(&after).await.exact, 2);
-    assert!(after.histories.get(&uid(1)).recommendations.is_empty());
-    assert!(after.histories.get(&uid(2)).recommendations.is_empty());
-    assert_eq!(after.histories.get(&uid(3)), history(3, 5, now));
+    assert!(after.stores.histories.get(&uid(1)).recommendations.is_empty());
+    assert!(after.stores.histories.get(&uid(2)).recommendations.is_empty());
+    assert_eq!(after.stores.histories.get(&uid(3)), history(3, 5, now));
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,8 +271,8 @@ async fn clock_jump_before_the_first_sync_keeps_the_restored_ages() {
     let after = world.controller(1);
     assert_eq!(world.restored(&after).await.exact, 1);
     let an_hour = SignedDuration::from_hours(1);
-    after.histories.correct_clock(world.clock.now() - an_hour);
-    assert_eq!(after.histories.get(&uid(0)), history(0, 5, world.clock.now() - an_hour));
+    after.stores.histories.correct_clock(world.clock.now() - an_hour);
+    assert_eq!(after.stores.histories.get(&uid(0)), history(0, 5, world.clock.now() - an_hour));
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,15 +282,15 @@ async fn nothing_is_written_without_changes() {
     fill(&controller, 3, 5);
     let mut checkpoint = world.checkpoint();
     let writes = || world.cluster.requests().count(|request| matches!(request.verb, "create" | "update"));
-    checkpoint.save(&controller.histories, false).await.unwrap();
+    checkpoint.save(&controller.stores.histories, false).await.unwrap();
     let first = writes();
-    checkpoint.save(&controller.histories, false).await.unwrap();
+    checkpoint.save(&controller.stores.histories, false).await.unwrap();
     // The histories are replaced by equal histories.
     fill(&controller, 3, 5);
-    checkpoint.save(&controller.histories, false).await.unwrap();
+    checkpoint.save(&controller.stores.histories, false).await.unwrap();
     assert_eq!(writes(), first);
     fill(&controller, 3, 6);
-    checkpoint.save(&controller.histories, false).await.unwrap();
+    checkpoint.save(&controller.stores.histories, false).await.unwrap();
     assert_eq!(writes(), first + 1);
 }
 
@@ -293,9 +300,9 @@ async fn existing_history_is_not_restored() {
     world.left(2, 20, true).await;
     let after = world.controller(2);
     let own = history(0, 3, world.clock.now());
-    after.histories.seed(&uid(0).into(), own.clone());
+    after.stores.histories.seed(&uid(0).into(), own.clone());
     assert_eq!(world.restored(&after).await.exact, 1);
-    assert_eq!(after.histories.get(&uid(0)), own);
+    assert_eq!(after.stores.histories.get(&uid(0)), own);
 }
 
 #[tokio::test(start_paused = true)]
