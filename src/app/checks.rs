@@ -42,7 +42,7 @@ pub(super) fn add(
     }
     health.add("hpa-informer", Scope::Ready, informer(&assembly.hpas));
     health.add("pod-informer", Scope::Ready, informer(&assembly.pods));
-    let policies = Arc::clone(&assembly.controller.policies);
+    let policies = Arc::clone(&assembly.policies);
     health.add("scaling-policies", Scope::Ready, move || {
         let missing = policies.missing();
         if missing.is_empty() { Ok(()) } else { Err(NotReady(missing.join("; "))) }

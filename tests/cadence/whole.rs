@@ -353,10 +353,10 @@ impl World {
         let assembly = Assembly::start(parts, &stop);
         assembly.synced().await;
         for (uid, kept) in histories {
-            assembly.controller.histories.seed(&uid.as_str().into(), kept.inherit(self.clock.now()));
+            assembly.controller.stores.histories.seed(&uid.as_str().into(), kept.inherit(self.clock.now()));
         }
         if let Some(queue) = &self.log.bug {
-            *queue.lock() = Some(Arc::clone(&assembly.controller.queue));
+            *queue.lock() = Some(Arc::clone(&assembly.controller.runtime.queue));
         }
         let begins = self.log.now();
         let task = tokio::spawn(Arc::clone(&assembly.controller).run(stop.clone()));
@@ -372,8 +372,8 @@ impl World {
         let mut kept = BTreeMap::new();
         let discoveries = std::mem::take(&mut *self.log.discoveries.lock());
         for (hpa, facts) in self.facts.iter_mut().enumerate() {
-            if let Some(record) = assembly.controller.hpas.get(&Key::new(NAMESPACE, name(hpa))) {
-                let history = KeptHistory::from(assembly.controller.histories.get(&record.uid));
+            if let Some(record) = assembly.controller.stores.hpas.get(&Key::new(NAMESPACE, name(hpa))) {
+                let history = KeptHistory::from(assembly.controller.stores.histories.get(&record.uid));
                 kept.insert(record.uid.to_string(), codec::decode(&codec::encode(&history)).unwrap());
             }
             let track = self.log.tracks.lock().remove(&hpa).unwrap_or_default();

@@ -333,11 +333,11 @@ async fn nothing_is_written_about_hpas_until_their_policies_are_known() {
     rig.pass(40.0).await;
     assert_eq!(rig.replicas("web"), 4);
     assert_eq!(rig.count("PUT", "/horizontalpodautoscalers/web/status"), 0);
-    let missing = rig.assembly.controller.policies.missing();
+    let missing = rig.assembly.policies.missing();
     assert!(missing.iter().any(|text| text.starts_with("failed to list scalingpolicies")), "{missing:?}");
     rig.cluster.faults().clear();
     rig.until("the policy", 17.0, |stage| active(stage).starts_with("True Paused")).await;
-    assert_eq!((rig.replicas("web"), rig.assembly.controller.policies.missing().len()), (4, 0));
+    assert_eq!((rig.replicas("web"), rig.assembly.policies.missing().len()), (4, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -349,7 +349,7 @@ async fn refused_policies_hold_only_hpas_that_had_one() {
     rig.until("no policy", 5.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(120.0).await;
     assert_eq!(rig.replicas("api"), 4, "a policy of the cluster may limit what the annotation allows");
-    assert!(rig.assembly.controller.policies.missing().iter().any(|text| text.contains("failed to list")));
+    assert!(rig.assembly.policies.missing().iter().any(|text| text.contains("failed to list")));
     rig.cluster.faults().clear();
     rig.until("the policy", 20.0, |stage| {
         stage.condition("api", "ScalingPolicyActive").starts_with("True Paused")

@@ -85,6 +85,8 @@ pub struct Assembly {
     pub parity: Option<Parity>,
     /// The handover of single HPAs; `None` if all HPAs are in scope.
     pub handover: Option<Arc<Handover>>,
+    /// The scaling policies.
+    pub policies: Arc<Policies>,
 }
 
 impl Parts<'_> {
@@ -370,7 +372,8 @@ impl Assembly {
         }
         let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
         controller.register_gauges(vec![hpas.clone(), pods.clone()]);
-        Self { controller, hpas, pods, decisions, parity, handover }
+        let policies = Arc::clone(&rules.policies);
+        Self { controller, hpas, pods, decisions, parity, handover, policies }
     }
 
     /// Waits until HPAs and pods are listed. Ignores forbidden namespaces, if at least one namespace is listed.

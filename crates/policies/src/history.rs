@@ -189,7 +189,8 @@ impl PolicyHistory {
         let latest = self.metrics.values().filter_map(|metric| metric.last_nonzero).max();
         let dropped = |state: &MetricState| {
             let last = self.metrics.get(&state.key).and_then(|metric| metric.last_nonzero);
-            let at_once = last.is_some_and(|last| now.duration_since(last) <= AT_ONCE || Some(last) == latest);
+            let at_once =
+                last.is_some_and(|last| now.duration_since(last) <= AT_ONCE || Some(last) == latest);
             is(state, true) && at_once
         };
         (!states.is_empty() && states.iter().all(dropped)).then_some(now)

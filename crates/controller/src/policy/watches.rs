@@ -230,7 +230,6 @@ fn complete(policies: &Policies, controller: &Controller, list: &List) {
             List::Namespaces => None,
         };
         controller.sync_soon(namespace, AT_ONCE);
-        }
     }
 }
 

@@ -114,7 +114,8 @@ impl Controller {
         // and then write a decision from that stale read.
         let charge = self.guests.permits.permit(&key.namespace, &key.name);
         let is_compared = self.guests.comparator.compares(key);
-        let basis = self.guests.rules.begin(&record, is_compared, &self.settings, &|| self.clock_reading().at);
+        let basis =
+            self.guests.rules.begin(&record, is_compared, &self.settings, &|| self.clock_reading().at);
         let Some(Basis { spec, settings, rules }) = basis else {
             tracing::debug!(hpa = %key, "abandoned a sync: rules that may apply are not known yet");
             return Err(Next::Period);
