@@ -40,7 +40,8 @@ use sources::SourceFile;
 pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let program = words.next().map(|called| Program::from_called(&called)).unwrap_or_default();
     let words: Vec<OsString> = words.collect();
-    if let Some(completed) = tools::complete(program, &words) {
+    #[cfg(feature = "tools")]
+    if let Some(completed) = invocation::completion::complete(program, &words) {
         return completed;
     }
     let invocation = match Invocation::parse(program, words, start()) {

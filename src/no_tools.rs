@@ -1,10 +1,8 @@
 //! Replaces `tools.rs` in a build without the commands of the toolbox.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::cli::{CliError, Program};
-use crate::invocation::Invocation;
+use crate::cli::{CliError, Parsed, Program};
 
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[];
@@ -13,15 +11,10 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[];
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command {}
 
-pub(crate) fn parse(_: Program, _: &[String]) -> Option<Result<Invocation, CliError>> {
+pub(crate) fn parse(_: Program, _: &[String]) -> Option<Result<Parsed<Command>, CliError>> {
     None
 }
 
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {}
-}
-
-/// Returns `None`, because this build completes no command lines.
-pub(crate) fn complete(_: Program, _: &[OsString]) -> Option<ExitCode> {
-    None
 }

@@ -19,7 +19,6 @@ use toolbox::why::WhyError;
 use crate::app::client_options;
 use crate::cli::flags::{FlagSet, Purpose};
 use crate::cli::{self, CliError, Program};
-use crate::invocation::Invocation;
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::{failed, until_stopped};
 use clock::{SharedClock, SystemClock};
@@ -27,10 +26,6 @@ use cluster::client::ClientOptions;
 use controller::options::MetricSources;
 use controller::reconcile::Observers;
 use controller::telemetry::metrics::Metrics as Telemetry;
-
-mod completion;
-
-pub(crate) use self::completion::complete;
 
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
@@ -88,20 +83,11 @@ impl ControllerProcess for ThisProcess {
     }
 }
 
-pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Invocation, CliError>> {
-    match words.split_first() {
-        Some((first, rest)) if first == "completion" => {
-            return Some(completion::parse(program, rest).map(Invocation::Help));
-        }
-        Some((first, rest)) if first == "man" => {
-            return Some(completion::write_manual(program, rest).map(Invocation::Help));
-        }
-        _ => {}
-    }
+pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<cli::Parsed<Command>, CliError>> {
     let parsed = command::parse(&program.to_string(), words, PROCESS)?;
     Some(match parsed {
-        Ok(Parsed::Options(command)) => Ok(Invocation::Tool(command)),
-        Ok(Parsed::Help(text)) => Ok(Invocation::Help(text)),
+        Ok(Parsed::Options(command)) => Ok(cli::Parsed::Options(command)),
+        Ok(Parsed::Help(text)) => Ok(cli::Parsed::Help(text)),
         Err(error) => Err(CliError::Subcommand(error.to_string())),
     })
 }
@@ -157,6 +143,7 @@ mod tests {
     use super::*;
     use crate::cli::flags::Flag;
     use crate::cli::{kcm, own};
+    use crate::invocation::Invocation;
 
     fn read(words: &[&str]) -> Result<Invocation, CliError> {
         Invocation::from_args(words.iter().map(Into::into))

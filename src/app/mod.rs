@@ -25,6 +25,7 @@ pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
 use self::work::{HistoryRestore, work};
 use crate::cli::Config;
+use crate::cli::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
 use clock::{Jitter, SharedClock};
@@ -295,8 +296,8 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
         gate: if config.controller.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
         service_account: config.service_account_credentials.then(|| ServiceAccount {
-            namespace: permissions::ACCOUNT_NAMESPACE.to_owned(),
-            name: permissions::ACCOUNT_NAME.to_owned(),
+            namespace: ACCOUNT_NAMESPACE.to_owned(),
+            name: ACCOUNT_NAME.to_owned(),
             jitter: Jitter::seeded(u64::from(std::process::id())),
         }),
         ..ClientOptions::default()

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use clap::{ArgMatches, Command};
 
 pub(crate) mod commands;
+#[cfg(feature = "tools")]
+pub(crate) mod completion;
 
 pub use self::commands::{ManifestFormat, RbacOptions};
 use crate::cli::config::Config;
@@ -63,8 +65,15 @@ impl Invocation {
             }),
             "version" => commands::parse_version(program, rest),
             "help" => Self::help(program, rest, start),
+            #[cfg(feature = "tools")]
+            "completion" => completion::parse(program, rest).map(Self::Help),
+            #[cfg(feature = "tools")]
+            "man" => completion::write_manual(program, rest).map(Self::Help),
             _ => match tools::parse(program, &words) {
-                Some(parsed) => parsed,
+                Some(parsed) => parsed.map(|parsed| match parsed {
+                    Parsed::Options(command) => Self::Tool(command),
+                    Parsed::Help(text) => Self::Help(text),
+                }),
                 None if words.is_empty() && program == Program::KubectlPlugin => {
                     Ok(Self::Help(overview(program)))
                 }

@@ -23,13 +23,7 @@ use controller::targets::{definition_permission, target_watch_permission};
 use sources::SourceFile;
 
 use crate::cli::Config;
-use crate::cli::config::{HandoverGuard, HandoverWebhook, ScaleTargets};
-
-/// The namespace of the ServiceAccount of `--use-service-account-credentials`.
-pub const ACCOUNT_NAMESPACE: &str = "kube-system";
-/// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the same name
-/// for the built-in controller. The bindings of metrics adapters also contain this name.
-pub const ACCOUNT_NAME: &str = "horizontal-pod-autoscaler";
+use crate::cli::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE, HandoverGuard, HandoverWebhook, ScaleTargets};
 
 /// The scalable resources that every cluster serves.
 const BUILT_IN: [(&str, &str); 4] = [

@@ -10,11 +10,12 @@ use controller::handover::scope::Scope;
 use controller::history::checkpoint::CheckpointPlace;
 use rustls::{CipherSuite, NamedGroup};
 
-use super::{Config, Election, FOREIGN_LEASE, HandoverGuard, LEASE, TakeOver};
+use super::{
+    ACCOUNT_NAME, ACCOUNT_NAMESPACE, Config, Election, FOREIGN_LEASE, HandoverGuard, LEASE, TakeOver,
+};
 use crate::cli::gates::{Gates, WithoutEffect};
 use crate::cli::values::last_text;
 use crate::cli::{FlagError, Reason};
-use crate::permissions::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
 use crate::serve::tls::options::{Supported, TlsOptions};
 

@@ -15,6 +15,12 @@ use controller::handover::objects::BUILT_IN_USERS;
 use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
 
+/// The namespace of the ServiceAccount of `--use-service-account-credentials`.
+pub const ACCOUNT_NAMESPACE: &str = "kube-system";
+/// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the same name
+/// for the built-in controller. The bindings of metrics adapters also contain this name.
+pub const ACCOUNT_NAME: &str = "horizontal-pod-autoscaler";
+
 /// The validated configuration of the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {

@@ -16,10 +16,10 @@ use clap_complete::engine::{self, ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 use toolbox::command;
 
-use super::PROCESS;
+use super::{commands, controller_command};
 use crate::cli::flags::FlagSet;
 use crate::cli::{CliError, Parsed, Program, matches};
-use crate::invocation::{commands, controller_command};
+use crate::tools::PROCESS;
 use crate::{failed, print};
 
 /// The environment variable that selects the shell to complete for.
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn tree_is_valid_and_has_every_command() {
         let tree = tree(Program::Concertina, &[]);
-        for (name, _) in super::super::COMMANDS {
+        for (name, _) in crate::tools::COMMANDS {
             assert!(tree.get_subcommands().any(|command| command.get_name() == *name), "{name}");
         }
         tree.debug_assert();
