@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use autoscaling::failure::MetricFailureClass;
 use autoscaling::query::{Api, Query, QueryError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::breaker::{AttemptResult, Breaker, Change};
+use super::breaker::{Attempt, AttemptResult, Breaker, Change};
 use super::{MetricsOptions, values};
 use crate::call::Call;
 use crate::client::{Client, Clients};
 use crate::error::ApiError;
-use crate::fair::{FairSemaphore, Share};
+use crate::fair::{FairPermit, FairSemaphore, Share};
 use crate::mapper::{MapError, Mapper};
 
 /// The metrics APIs of a cluster. Each query is a separate request.
@@ -57,7 +57,14 @@ impl Groups {
 pub(super) struct Source {
     pub(super) client: Client,
     permits: Arc<FairSemaphore>,
-    breaker: Breaker<Query, QueryError>,
+    pub(super) breaker: Breaker<Query, QueryError>,
+}
+
+/// The permits of one request in flight.
+#[derive(Debug)]
+pub(super) struct Permits<'a> {
+    _api: FairPermit,
+    _total: Option<SemaphorePermit<'a>>,
 }
 
 /// An error of the request for a query.
@@ -178,32 +185,39 @@ impl Inner {
         self.custom.breaker.is_open()
     }
 
-    /// Sends a request within the limits of its API. While the circuit of the API is open, a stored error may answer
-    /// the query instead.
-    pub(super) async fn limited<T>(
-        &self,
-        query: &Query,
-        request: impl Future<Output = Result<T, FetchError>>,
-    ) -> Result<T, FailedQuery> {
-        let api = query.api();
-        let source = match api {
+    /// Returns the API that answers a query.
+    pub(super) fn source(&self, api: Api) -> &Source {
+        match api {
             Api::Resource => &self.resource,
             Api::Custom => &self.custom,
             Api::External => &self.external,
-        };
-        let spared = |error| {
-            if let Some(observer) = &self.options.observer {
-                observer.circuit_open(api);
-            }
-            FailedQuery { error, is_of_api: true }
-        };
-        let mut attempt = source.breaker.enter(query).await.map_err(spared)?;
+        }
+    }
+
+    /// Returns the stored error of a query that is not sent, because its API is down.
+    pub(super) fn spared(&self, api: Api, error: QueryError) -> FailedQuery {
+        if let Some(observer) = &self.options.observer {
+            observer.circuit_open(api);
+        }
+        FailedQuery { error, is_of_api: true }
+    }
+
+    /// Waits for the permits of a request.
+    pub(super) async fn permits(&self, source: &Source, namespace: &Arc<str>) -> Permits<'_> {
         // The permit of the API is acquired before the permit of the total, because a slow API must not hold permits of
         // the total. The semaphore of the total is never closed, so `acquire` cannot fail.
-        let _permit = source.permits.acquire(query.namespace()).await;
-        let _total = self.total.acquire().await;
-        attempt.start().map_err(spared)?;
-        let (answer, change) = match request.await {
+        let api = source.permits.acquire(namespace).await;
+        Permits { _api: api, _total: self.total.acquire().await.ok() }
+    }
+
+    /// Records the end of a request.
+    pub(super) fn ended<T>(
+        &self,
+        api: Api,
+        attempt: Attempt<'_, Query, QueryError>,
+        answer: Result<T, FetchError>,
+    ) -> Result<T, FailedQuery> {
+        let (answer, change) = match answer {
             Ok(answer) => (Ok(answer), attempt.end(&AttemptResult::Answered)),
             Err(trouble) => {
                 let error = QueryError::new(trouble.class(), trouble.to_string());

@@ -1,9 +1,14 @@
 //! The client of the three metrics APIs, and of other API groups that serve the same types.
 //!
-//! Equal queries in flight share one request. With `--share-metrics`, later queries share recent responses, and HPAs of
-//! one namespace can share one list of its pods. The number of requests in flight is bounded per API and in total. Each
-//! request is bounded in time and size. A circuit breaker limits the requests to an API that is down. Error texts are
-//! those of Go's clients.
+//! Each query passes the stages of one pipeline, from `ApiMetrics::answer` to `Inner::send`:
+//!
+//! | stage | module | function |
+//! |---|---|---|
+//! | share | `share` | with `--share-metrics`, one list of a namespace answers the queries of several HPAs |
+//! | in flight | [`flight`] | equal queries share one request, and with `--share-metrics` its response for some time |
+//! | breaker | [`breaker`] | while the API is down, the last error answers a query, and only probes are sent |
+//! | permit | `apis` | requests in flight are bounded per API and in total, and namespaces take turns |
+//! | request | `usage`, `values` | the request, with bounds of time and size. Error texts are those of Go's clients |
 
 mod apis;
 pub mod breaker;
@@ -21,7 +26,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use self::apis::{FailedQuery, FetchError, Inner};
-use self::flight::Flights;
 use self::share::Shares;
 pub use self::share::{NamespacePods, Sharing};
 use self::usage::Reader;
@@ -91,21 +95,25 @@ impl Default for MetricsOptions {
 #[derive(Debug, Clone)]
 pub struct ApiMetrics {
     inner: Arc<Inner>,
-    mode: FetchMode,
-}
-
-#[derive(Debug, Clone)]
-enum FetchMode {
-    /// Equal queries share a request only while the request is in flight.
-    Alone(Flights<Query, Answer, QueryError>),
-    Shared(Arc<Shares>),
+    shares: Arc<Shares>,
 }
 
 impl ApiMetrics {
     /// Creates a client of the metrics APIs from `clients`.
     pub fn new(clients: &Clients, mapper: Arc<Mapper>, mut options: MetricsOptions) -> Self {
-        let mode = FetchMode::new(&mut options);
-        Self { inner: Arc::new(Inner::new(clients, mapper, options)), mode }
+        let shares = Arc::new(Shares::new(options.sharing.take()));
+        Self { inner: Arc::new(Inner::new(clients, mapper, options)), shares }
+    }
+
+    /// Answers a query with a response to a request that was sent at most `age` ago: from the share, or from a request
+    /// in flight.
+    async fn answer(&self, query: Query, age: Duration) -> Result<Answer, QueryError> {
+        if let Some(answer) = self.shares.select(&self.inner, &query, age).await {
+            return answer;
+        }
+        let (inner, shares, asked) = (Arc::clone(&self.inner), Arc::clone(&self.shares), query.clone());
+        let request = move |sent: SentTime| async move { inner.fetch(&shares, &asked, &sent).await }.boxed();
+        self.shares.in_flight(query, age, request).await
     }
 }
 
@@ -123,8 +131,8 @@ impl GroupMetrics {
         group: &Arc<str>,
         mut options: MetricsOptions,
     ) -> Self {
-        let mode = FetchMode::new(&mut options);
-        Self(ApiMetrics { inner: Arc::new(Inner::of_group(clients, mapper, group, options)), mode })
+        let shares = Arc::new(Shares::new(options.sharing.take()));
+        Self(ApiMetrics { inner: Arc::new(Inner::of_group(clients, mapper, group, options)), shares })
     }
 
     /// Returns whether the group fails as a whole, and is queried at a reduced rate.
@@ -139,35 +147,52 @@ impl Metrics for GroupMetrics {
     }
 }
 
-impl FetchMode {
-    fn new(options: &mut MetricsOptions) -> Self {
-        match options.sharing.take() {
-            Some(sharing) => Self::Shared(Arc::new(Shares::new(sharing))),
-            None => Self::Alone(Flights::new(None, panicked)),
-        }
-    }
-}
-
 impl Metrics for ApiMetrics {
     fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>> {
-        match &self.mode {
-            FetchMode::Alone(flights) => {
-                let (inner, asked) = (Arc::clone(&self.inner), query.clone());
-                flights
-                    .join_within(query, age, move |sent| {
-                        async move { inner.fetch(&asked, &sent).await }.boxed()
-                    })
-                    .boxed()
-            }
-            FetchMode::Shared(shares) => shares.fetch(&self.inner, query, age).boxed(),
-        }
+        self.answer(query, age).boxed()
     }
 }
 
 impl Inner {
-    /// Sends the request of a query.
-    async fn fetch(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
-        self.limited(query, self.request(query, sent)).await.map_err(|unanswered| unanswered.error)
+    /// Sends a request within the limits of its API. While the circuit of the API is open, a stored error may answer
+    /// the query instead.
+    async fn send<T>(
+        &self,
+        query: &Query,
+        request: impl Future<Output = Result<T, FetchError>>,
+    ) -> Result<T, FailedQuery> {
+        let source = self.source(query.api());
+        let spared = |error| self.spared(query.api(), error);
+        let mut attempt = source.breaker.enter(query).await.map_err(spared)?;
+        let _permits = self.permits(source, query.namespace()).await;
+        attempt.start().map_err(spared)?;
+        let answer = request.await;
+        self.ended(query.api(), attempt, answer)
+    }
+
+    /// Fetches the answer to a query.
+    async fn fetch(&self, shares: &Shares, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
+        let answer = match query {
+            Query::Resource { namespace, selector } => {
+                let usage = self.usage(namespace, selector, Reader::without_labels(), sent).await;
+                usage.map(|usage| {
+                    shares.answered(namespace, usage.bytes());
+                    Answer::Resource(usage.all())
+                })
+            }
+            Query::Pods { namespace, metric, selector, metric_selector } => {
+                let request = values::ask_pods(self, namespace, metric, selector, metric_selector, sent);
+                self.send(query, request).await
+            }
+            Query::Object { namespace, group, kind, name, metric, metric_selector } => {
+                let described = values::DescribedObject { namespace, group, kind, name };
+                self.send(query, values::ask_object(self, described, metric, metric_selector, sent)).await
+            }
+            Query::External { namespace, metric, selector } => {
+                self.send(query, values::ask_external(self, namespace, metric, selector, sent)).await
+            }
+        };
+        answer.map_err(|failed| failed.error)
     }
 
     /// Fetches the usage of the pods that a selector matches. The empty selector matches all pods of the
@@ -180,26 +205,7 @@ impl Inner {
         sent: &SentTime,
     ) -> Result<Snapshot, FailedQuery> {
         let query = Query::Resource { namespace: Arc::clone(namespace), selector: Arc::clone(selector) };
-        self.limited(&query, usage::fetch(self, namespace, selector, reader, sent)).await
-    }
-
-    async fn request(&self, query: &Query, sent: &SentTime) -> Result<Answer, FetchError> {
-        match query {
-            Query::Resource { namespace, selector } => {
-                let usage = usage::fetch(self, namespace, selector, Reader::without_labels(), sent).await?;
-                Ok(Answer::Resource(usage.all()))
-            }
-            Query::Pods { namespace, metric, selector, metric_selector } => {
-                values::ask_pods(self, namespace, metric, selector, metric_selector, sent).await
-            }
-            Query::Object { namespace, group, kind, name, metric, metric_selector } => {
-                let described = values::DescribedObject { namespace, group, kind, name };
-                values::ask_object(self, described, metric, metric_selector, sent).await
-            }
-            Query::External { namespace, metric, selector } => {
-                values::ask_external(self, namespace, metric, selector, sent).await
-            }
-        }
+        self.send(&query, usage::fetch(self, namespace, selector, reader, sent)).await
     }
 }
 

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::apis::{FailedQuery, Inner};
-use super::flight::Flights;
+use super::flight::{Flight, Flights, SharedAnswer};
 use super::panicked;
 use super::usage::{self, Reader, Snapshot};
 use crate::call::SentTime;
@@ -48,7 +48,8 @@ pub trait NamespacePods: std::fmt::Debug + Send + Sync {
 
 #[derive(Debug)]
 pub(super) struct Shares {
-    sharing: Sharing,
+    /// `None` without `--share-metrics`.
+    sharing: Option<Sharing>,
     /// The responses to queries that are not answered from a list of a namespace.
     queries: Flights<Query, Answer, QueryError>,
     /// The lists of all pods of a namespace.
@@ -68,58 +69,52 @@ enum MissingSnapshot {
 }
 
 impl Shares {
-    pub(super) fn new(sharing: Sharing) -> Self {
+    /// Creates an instance without responses. Without `sharing`, equal queries share a request only while it is in
+    /// flight.
+    pub(super) fn new(sharing: Option<Sharing>) -> Self {
+        let age = sharing.as_ref().map(|sharing| sharing.age);
         Self {
-            queries: Flights::new(Some(sharing.age), panicked),
-            snapshots: Flights::new(Some(sharing.age), || MissingSnapshot::Api(panicked())),
+            queries: Flights::new(age, panicked),
+            snapshots: Flights::new(age, || MissingSnapshot::Api(panicked())),
             choices: Mutex::default(),
             sweeping: AtomicBool::new(false),
             sharing,
         }
     }
 
-    /// Answers a query with a response to a request that was sent at most `age` and at most [`Sharing::age`] ago.
-    pub(super) async fn fetch(
-        self: &Arc<Self>,
-        inner: &Arc<Inner>,
+    /// Returns a recent response to a query, joins the request of an equal query, or starts a request.
+    pub(super) fn in_flight(
+        &self,
         query: Query,
         age: Duration,
-    ) -> Result<Answer, QueryError> {
-        self.sweep_later();
-        if let Query::Resource { namespace, selector } = &query
-            && let Some(answer) = self.select(inner, namespace, selector, age).await
-        {
-            return answer;
+        request: impl FnOnce(SentTime) -> Flight<Answer, QueryError> + Send + 'static,
+    ) -> SharedAnswer<Answer, QueryError> {
+        self.queries.join_within(query, age, request)
+    }
+
+    /// Counts a response of `bytes` with the pods of one HPA.
+    pub(super) fn answered(&self, namespace: &Arc<str>, bytes: usize) {
+        if let Some(sharing) = &self.sharing {
+            self.with_choice(sharing, namespace, |choice| choice.answered(bytes));
         }
-        let (shares, inner, asked) = (Arc::clone(self), Arc::clone(inner), query.clone());
-        let request =
-            move |sent: SentTime| async move { shares.ask_alone(&inner, &asked, &sent).await }.boxed();
-        self.queries.join_within(query, age, request).await
     }
 
-    async fn ask_alone(&self, inner: &Inner, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
-        let Query::Resource { namespace, selector } = query else {
-            return inner.fetch(query, sent).await;
-        };
-        let usage = inner.usage(namespace, selector, Reader::without_labels(), sent).await;
-        let usage = usage.map_err(|unanswered| unanswered.error)?;
-        self.with_choice(namespace, |choice| choice.answered(usage.bytes()));
-        Ok(Answer::Resource(usage.all()))
-    }
-
-    /// Selects, from the list of the namespace, the usage of the pods that a selector matches. `None` if the query must
-    /// be sent separately.
-    async fn select(
+    /// Selects, from the list of the namespace, the usage of the pods that a query's selector matches. `None` if the
+    /// query must be sent separately.
+    pub(super) async fn select(
         self: &Arc<Self>,
         inner: &Arc<Inner>,
-        namespace: &Arc<str>,
-        text: &Arc<str>,
+        query: &Query,
         age: Duration,
     ) -> Option<Result<Answer, QueryError>> {
+        let sharing = self.sharing.as_ref()?;
+        self.sweep_later();
+        let Query::Resource { namespace, selector: text } = query else { return None };
         let selector = Selector::parse(text).ok().filter(|selector| !selector.is_empty())?;
-        let pods = self.sharing.pods.count(namespace);
-        let mode =
-            self.with_choice(namespace, |choice| choice.asked(Instant::now(), pods, inner.max_response()));
+        let pods = sharing.pods.count(namespace);
+        let now = Instant::now();
+        let asked = |choice: &mut Choice| choice.asked(now, pods, inner.max_response());
+        let mode = self.with_choice(sharing, namespace, asked);
         if mode == ListMode::Selectors {
             return None;
         }
@@ -129,7 +124,7 @@ impl Shares {
         match self.snapshots.join_within(Arc::clone(namespace), age, request).await {
             Ok(snapshot) => {
                 let usage = snapshot.select(&selector);
-                self.with_choice(namespace, |choice| choice.answered(snapshot.bytes_of(usage.len())));
+                self.answered(namespace, snapshot.bytes_of(usage.len()));
                 // An empty result is rare. The server may select by labels other than those in the list, so the query
                 // is sent separately.
                 let doubtful = usage.is_empty() && !snapshot.is_empty();
@@ -152,15 +147,16 @@ impl Shares {
         sent: &SentTime,
     ) -> Result<Arc<Snapshot>, MissingSnapshot> {
         let usage = inner.usage(namespace, &"".into(), Reader::with_labels(), sent).await;
-        let pods = self.sharing.pods.count(namespace);
+        let Some(sharing) = &self.sharing else { return Err(MissingSnapshot::AskAlone) };
+        let pods = sharing.pods.count(namespace);
         let now = Instant::now();
         match usage {
             Ok(usage) if usage.is_empty() || usage.has_labels() => {
-                self.with_choice(namespace, |choice| choice.listed(usage.bytes(), pods));
+                self.with_choice(sharing, namespace, |choice| choice.listed(usage.bytes(), pods));
                 Ok(Arc::new(usage))
             }
             Ok(_) => {
-                if self.with_choice(namespace, |choice| choice.failed(now)) {
+                if self.with_choice(sharing, namespace, |choice| choice.failed(now)) {
                     tracing::debug!(
                         namespace = &**namespace,
                         "metrics.k8s.io returned pods without labels, fetching the pods of each HPA separately"
@@ -170,7 +166,7 @@ impl Shares {
             }
             Err(FailedQuery { error, is_of_api: true }) => Err(MissingSnapshot::Api(error)),
             Err(FailedQuery { error, is_of_api: false }) => {
-                if self.with_choice(namespace, |choice| choice.failed(now)) {
+                if self.with_choice(sharing, namespace, |choice| choice.failed(now)) {
                     tracing::debug!(
                         namespace = &**namespace,
                         %error,
@@ -182,8 +178,13 @@ impl Shares {
         }
     }
 
-    fn with_choice<R>(&self, namespace: &Arc<str>, act: impl FnOnce(&mut Choice) -> R) -> R {
-        let new_choice = || Choice::new(Instant::now(), self.sharing.age, self.sharing.period);
+    fn with_choice<R>(
+        &self,
+        sharing: &Sharing,
+        namespace: &Arc<str>,
+        act: impl FnOnce(&mut Choice) -> R,
+    ) -> R {
+        let new_choice = || Choice::new(Instant::now(), sharing.age, sharing.period);
         act(self.choices.lock().entry(Arc::clone(namespace)).or_insert_with(new_choice))
     }
 

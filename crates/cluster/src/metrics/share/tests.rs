@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use super::*;
 use crate::client::{ClientOptions, Clients};
 use crate::mapper::Mapper;
-use crate::metrics::{ApiMetrics, FetchMode, Metrics, MetricsOptions};
+use crate::metrics::{ApiMetrics, Metrics, MetricsOptions};
 use clock::VirtualClock;
 use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::{Cluster, FaultAction, FaultRule, Status};
@@ -77,8 +77,7 @@ impl World {
     }
 
     fn shares(&self) -> &Arc<Shares> {
-        let FetchMode::Shared(shares) = &self.shared.mode else { panic!() };
-        shares
+        &self.shared.shares
     }
 }
 
