@@ -111,7 +111,7 @@ fn sources(folder: &Path) -> String {
 
 #[test]
 fn every_threat_is_on_the_security_page_and_its_tests_exist() {
-    let page = fs::read_to_string(root().join("docs/internals/threat-tests.md")).unwrap();
+    let page = fs::read_to_string(root().join("tests/threats.md")).unwrap();
     let security = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     let unknown: Vec<_> = rows
