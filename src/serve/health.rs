@@ -184,7 +184,7 @@ impl Component {
             text,
             "\nStarted: {started}\nUp: {} hr {:02} min {:02} sec\nGo version: none, this is Rust\n\
              Binary version: {}\nEmulation version: {}\n\
-             Paths: /decisions /flagz /handover /healthz /history /livez /metrics /readyz /statusz /version\n",
+             Paths: /decisions /flagz /handover /healthz /livez /metrics /readyz /statusz /version\n",
             seconds / 3600,
             seconds / 60 % 60,
             seconds % 60,

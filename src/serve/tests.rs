@@ -212,13 +212,13 @@ async fn port_is_served_until_the_stop_and_then_released() {
 }
 
 #[test]
-fn parity_and_history_need_permission_to_list_all_hpas() {
+fn parity_and_handover_need_permission_to_list_all_hpas() {
     let action = |uri: &str| pages::action(&http::Method::GET, &uri.parse().unwrap());
     let Some(Action::ResourceAttributes(of)) = action("/parity?x") else { panic!() };
     assert_eq!((of.verb, of.resource), ("list", "horizontalpodautoscalers"));
     assert_eq!((of.namespace.as_str(), of.name.as_str()), ("", ""));
     assert!(matches!(action("/parityx"), Some(Action::NonResourceAttributes { .. })));
-    assert_eq!(action("/history?wait=1s"), action("/parity"));
+    assert_eq!(action("/handover"), action("/parity"));
 }
 
 const KUBELET: &str = "10.0.0.1";

@@ -22,7 +22,6 @@
 //! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`watch`], for `why` | list each |
 //! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
 //! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
-//! | `GET /history` of the leader, on its HTTPS port | `history::replica`, as the [`user`] of the configuration | list `horizontalpodautoscalers.autoscaling` |
 //! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
 //! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`permission`] | create `tokenreviews.authentication.k8s.io` |
 //! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`permission`] | create `subjectaccessreviews.authorization.k8s.io` |
