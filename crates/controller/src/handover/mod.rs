@@ -14,7 +14,6 @@ pub mod objects;
 pub mod proof;
 pub mod scope;
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -252,12 +251,6 @@ impl Handover {
     fn controller(&self) -> Option<Arc<Controller>> {
         self.controller.get().and_then(Weak::upgrade)
     }
-}
-
-/// Returns the HPAs in scope of a controller. `None` if all HPAs are in scope.
-pub fn charges_of(controller: &Controller) -> Option<&Charges> {
-    let scope: &dyn Any = &*controller.guests.scope;
-    scope.downcast_ref()
 }
 
 fn because(proof: Proof) -> &'static str {

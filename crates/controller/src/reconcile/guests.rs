@@ -1,7 +1,6 @@
 //! The traits through which scaling policies, shadow mode and the handover take part in a sync, and their values for a
 //! controller without them.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -332,7 +331,7 @@ impl Standpoint {
 }
 
 /// The HPAs that a controller syncs.
-pub trait Scope: fmt::Debug + Any + Send + Sync {
+pub trait Scope: fmt::Debug + Send + Sync {
     /// Calls `apply` with a version of an HPA that was read outside of the watch, unless the HPA is out of scope.
     fn refresh(&self, controller: &Controller, hpa: HpaRecord, apply: &dyn Fn(HpaRecord));
 

@@ -106,7 +106,7 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
     Ok(Peer { namespace, pod: name, port })
 }
 
-/// Asks the API server whether a ServiceAccount may write the status of every HPA, as a controller may. Whoever can
+/// Asks the API server whether a ServiceAccount may write the status of every HPA, as a controller may. A user who can
 /// create the pod, its namespace and the Lease cannot grant this permission.
 async fn prove(client: &Client, namespace: &str, account: &str) -> Result<(), Unproven> {
     let groups =
