@@ -344,7 +344,7 @@ async fn nothing_is_written_about_hpas_until_their_policies_are_known() {
 async fn refused_policies_hold_only_hpas_that_had_one() {
     let stage = unserved(Status::new(403, "Forbidden", "no"));
     stage.target("api", 4);
-    stage.create(annotated(hpa("api", &[external("queue", "10")]), "mode: Auto\n"));
+    stage.create(annotated(hpa("api", &[external("queue", "10")]), "syncPeriodSeconds: 15\n"));
     let rig = Harness::with(stage, &with_objects());
     rig.until("no policy", 5.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(120.0).await;
