@@ -150,6 +150,17 @@ async fn user(stage: &Fixture) -> Outcome<PathBuf> {
         });
         admin.create(&format!("{RBAC}/namespaces/forward/rolebindings"), &binding).await?;
     }
+    // `why` asks whether the account of the pod may write the statuses of HPAs.
+    let reviews = json!({
+        "metadata": {"name": "reviews"},
+        "rules": [{"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]}],
+    });
+    admin.create(&format!("{RBAC}/clusterroles"), &reviews).await?;
+    let binding = json!({
+        "metadata": {"name": "tenant-reviews"}, "subjects": subjects,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reviews"},
+    });
+    admin.create(&format!("{RBAC}/clusterrolebindings"), &binding).await?;
     grant(stage, "tenant", "tenant", "default", &user_rights()).await?;
     Ok(kubeconfig)
 }

@@ -229,8 +229,8 @@ impl Autoscaler {
                 let kubeconfig = plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
                 let mut command = Command::new(binary());
                 command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-                // The built-in role allows no Lease. A later flag overrides an earlier flag.
-                command.args(["--leader-elect=false", "--takeover=off"]);
+                // The built-in role allows no Lease and no ConfigMaps. A later flag overrides an earlier flag.
+                command.args(["--leader-elect=false", "--history-checkpoint=false", "--takeover=off"]);
                 command.arg("--kubeconfig").arg(kubeconfig).args(flags);
                 Process::start("concertina", command, plane.folder())
             }

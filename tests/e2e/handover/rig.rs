@@ -87,7 +87,13 @@ pub(crate) async fn replica(stage: &Fixture, name: &str, more: &[&str]) -> Outco
         rbac.arg("rbac").arg(format!("--service-account={HOME}/{name}")).arg(format!("--name={name}"));
         let printed = rbac.args(&flags).output()?;
         ensure(printed.status.success(), || String::from_utf8_lossy(&printed.stderr).into_owned())?;
-        stage.plane.admin.create_all(&String::from_utf8(printed.stdout)?).await?;
+        let printed = String::from_utf8(printed.stdout)?;
+        // All replicas have the same ConfigMaps of histories.
+        let histories = "/api/v1/namespaces/replicas/configmaps/concertina-history-0";
+        let are_there = stage.plane.admin.get(histories).await.is_ok();
+        let documents =
+            printed.split("\n---\n").filter(|it| !(are_there && it.contains("kind: ConfigMap\n")));
+        stage.plane.admin.create_all(&documents.collect::<Vec<_>>().join("\n---\n")).await?;
     }
     let mut command = Command::new(binary());
     command.arg("--kubeconfig").arg(kubeconfig).args(&flags);
