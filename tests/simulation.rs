@@ -156,7 +156,7 @@ fn one_seed_sends_equal_requests_at_equal_times() {
         let plan = Arc::new(generate::generate(seed, None));
         let run = || seeds::run_plan(&plan, &Selection::all(&plan), None).run.log();
         let (first, second) = (run(), run());
-        assert!(first.len() > 100);
+        assert!(first.len() > 20, "seed {seed} sends only {} requests", first.len());
         for (one, other) in first.iter().zip(&second) {
             assert_eq!(one, other, "seed {seed}");
         }

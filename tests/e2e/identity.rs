@@ -139,9 +139,8 @@ async fn namespaces(stage: &Fixture) -> Outcome {
     ];
     let rules = grant(stage, &flags).await?;
     let kinds: BTreeSet<_> = rules.iter().map(|object| object["kind"].to_string()).collect();
-    ensure(kinds.len() == 2 && kinds.contains("\"Role\""), || {
-        format!("expected Roles and RoleBindings only: {kinds:?}")
-    })?;
+    let expected = ["\"ConfigMap\"", "\"Role\"", "\"RoleBinding\""].map(str::to_owned);
+    ensure(kinds == BTreeSet::from(expected), || format!("expected no cluster-wide kinds: {kinds:?}"))?;
     let process = start(stage, "namespaces", &kubeconfig, &flags.map(str::to_owned))?;
     for world in worlds.iter().take(2) {
         every_kind_acts(world).await.context(process.tail(30))?;

@@ -216,7 +216,7 @@ async fn pod(stage: &Fixture, port: u16, autoscaler: &mut Process) -> Outcome<Pr
     let pod = json!({
         "metadata": {"name": POD, "labels": {"app.kubernetes.io/name": "concertina"}},
         "spec": {
-            "nodeName": node, "hostNetwork": true,
+            "nodeName": node, "hostNetwork": true, "serviceAccountName": "horizontal-pod-autoscaler",
             "containers": [{"name": "concertina", "image": "example.com/concertina",
                 "ports": [{"name": "https", "containerPort": port, "hostPort": port}]}],
         },

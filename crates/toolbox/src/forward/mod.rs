@@ -253,7 +253,7 @@ impl Connection {
 
     /// Connects to the pod of the first candidate that is not skipped. A candidate is skipped if its Lease does not
     /// exist, no running pod has its labels, its pod is not proven to be a controller, or a permission is missing. If
-    /// all candidates are skipped, returns the first error about a proof or a permission, or else the first error.
+    /// all candidates are skipped, returns the first error about a proof, about a permission, or else the first error.
     /// Without candidates, returns [`ForwardError::Unnamed`].
     pub async fn open_first(
         clients: &Clients,
@@ -271,10 +271,13 @@ impl Connection {
                 ) => error,
                 opened => return opened,
             };
-            let is_refusal = |error: &ForwardError| {
-                matches!(error, ForwardError::Forbidden { .. } | ForwardError::NotProven { .. })
+            // Only an existing pod can be unproven, so its error comes first.
+            let rank = |error: &ForwardError| match error {
+                ForwardError::NotProven { .. } => 2,
+                ForwardError::Forbidden { .. } => 1,
+                _ => 0,
             };
-            if failure.as_ref().is_none_or(|first| is_refusal(&error) && !is_refusal(first)) {
+            if failure.as_ref().is_none_or(|first| rank(&error) > rank(first)) {
                 failure = Some(error);
             }
         }
