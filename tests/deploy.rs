@@ -224,7 +224,7 @@ fn chart_values_shape_the_pod_and_its_surroundings() {
     assert_eq!(template["metadata"]["labels"]["team"], "platform");
     let pod = &template["spec"];
     assert_eq!(pod["imagePullSecrets"][0]["name"], "registry");
-    assert_eq!(pod["volumes"][1]["secret"]["secretName"], "tls");
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "tls");
     assert_eq!(
         (pod["securityContext"].get("runAsUser"), &pod["securityContext"]["runAsNonRoot"]),
         (None, &true.into())
@@ -232,7 +232,7 @@ fn chart_values_shape_the_pod_and_its_surroundings() {
     let container = &pod["containers"][0];
     assert!(container["image"].as_str().unwrap().starts_with("mirror.example.com/concertina:v"));
     assert_eq!(
-        (&container["env"][0]["name"], &container["volumeMounts"][1]["mountPath"]),
+        (&container["env"][0]["name"], &container["volumeMounts"][0]["mountPath"]),
         (&"HTTPS_PROXY".into(), &"/tls".into())
     );
     assert_eq!(rendered::named(&objects, "Service", "hpa")["metadata"]["annotations"]["a"], "b");
@@ -299,6 +299,7 @@ fn chart_values_take_effect_in_the_objects() {
         "networkPolicy.enabled=false",
         "flowSchema.enabled=false",
         "podDisruptionBudget.enabled=false",
+        "historyCheckpoint=false",
     ]);
     assert_eq!(
         kinds.keys().map(|name| &*name.kind).collect::<Vec<_>>(),
