@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -58,35 +57,22 @@ struct Failure {
 }
 
 /// The lists that are not complete yet, with the last failure of each.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct AwaitedLists {
-    /// Whether any list is missing. Each sync reads it.
-    any: AtomicBool,
     lists: watch::Sender<BTreeMap<List, Option<Failure>>>,
-}
-
-impl Default for AwaitedLists {
-    fn default() -> Self {
-        Self { any: AtomicBool::new(false), lists: watch::Sender::default() }
-    }
 }
 
 impl AwaitedLists {
     /// Adds a list, before the first sync.
     pub(crate) fn add(&self, list: List) {
-        self.any.store(true, Ordering::Relaxed);
         self.lists.send_modify(|lists| drop(lists.insert(list, None)));
     }
 
     /// Removes a complete list. Returns whether it was missing after a failure, so that HPAs may have waited for it.
     pub(crate) fn complete(&self, list: &List) -> bool {
-        if !self.any.load(Ordering::Relaxed) {
-            return false;
-        }
         let mut failed = None;
         self.lists.send_if_modified(|lists| {
             failed = lists.remove(list);
-            self.any.store(!lists.is_empty(), Ordering::Relaxed);
             failed.is_some()
         });
         let failed = failed.flatten().is_some();
@@ -121,9 +107,6 @@ impl AwaitedLists {
     /// Returns whether nothing may be written about an HPA of `namespace` yet. `had_policy`: whether a policy applied to
     /// the HPA before, as far as the HPA shows it.
     pub(crate) fn hold(&self, namespace: &str, had_policy: impl FnOnce() -> bool) -> bool {
-        if !self.any.load(Ordering::Relaxed) {
-            return false;
-        }
         let lists = self.lists.borrow();
         let mut missing = lists.iter().filter(|(list, _)| list.concerns(namespace)).peekable();
         if missing.peek().is_none() {
