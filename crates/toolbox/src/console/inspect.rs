@@ -164,9 +164,9 @@ impl Inspector {
             Some(lease) => {
                 let is_read =
                     |leader: &&Leader| leader.namespace == lease.namespace && leader.lease == lease.name;
-                self.leaders.iter().filter(is_read).map(Which::leader).collect()
+                self.leaders.iter().filter(is_read).cloned().map(Which::Leader).collect()
             }
-            None => self.leaders.iter().map(Which::leader).collect(),
+            None => Which::leaders(&self.leaders),
         };
         let Some(mut connection) = self.connect(kept.take(), &candidates, state).await else { return };
         state.from = Some(connection.peer.to_string());

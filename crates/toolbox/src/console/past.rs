@@ -231,7 +231,7 @@ impl LeaderRecord {
     ) -> Self {
         Self {
             clients: clients.clone(),
-            candidates: leaders.iter().map(Which::leader).collect(),
+            candidates: Which::leaders(leaders),
             namespace: namespace.map(str::to_owned),
             leaders: leaders.to_vec(),
             changes,

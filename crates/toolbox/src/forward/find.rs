@@ -25,14 +25,7 @@ const HOSTNAME: usize = 63;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
     /// The pod that holds a Lease.
-    Leader {
-        /// The namespace of the Lease and of the pod.
-        namespace: String,
-        /// The name of the Lease.
-        lease: String,
-        /// Whether the user named the Lease. If not, the pod must be proven to be a controller.
-        named: bool,
-    },
+    Leader(Leader),
     /// The only running pod with the given labels, in a namespace that the user named.
     Labelled {
         /// The namespace of the pod.
@@ -43,9 +36,9 @@ pub enum Which {
 }
 
 impl Which {
-    /// Selects the pod that holds a Lease.
-    pub fn leader(leader: &Leader) -> Self {
-        Self::Leader { namespace: leader.namespace.clone(), lease: leader.lease.clone(), named: leader.named }
+    /// Selects the pods that hold Leases.
+    pub fn leaders(leaders: &[Leader]) -> Vec<Self> {
+        leaders.iter().cloned().map(Self::Leader).collect()
     }
 
     /// Selects the pods of dry runs by the default labels, in the namespaces that the user named. Nothing proves that
@@ -62,7 +55,7 @@ impl Which {
     /// Returns the namespace of the pod.
     pub fn namespace(&self) -> &str {
         match self {
-            Self::Leader { namespace, .. } | Self::Labelled { namespace, .. } => namespace,
+            Self::Leader(Leader { namespace, .. }) | Self::Labelled { namespace, .. } => namespace,
         }
     }
 }
@@ -87,7 +80,7 @@ impl fmt::Display for Peer {
 /// Finds the pod and its secure port. Only a pod that the user named, or that is proven to be a controller, is returned.
 pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, ForwardError> {
     let pod = match which {
-        Which::Leader { namespace, lease, .. } => leader(client, namespace, lease).await?,
+        Which::Leader(Leader { namespace, lease, .. }) => leader(client, namespace, lease).await?,
         Which::Labelled { namespace, selector } => labelled(client, namespace, selector).await?,
     };
     let (namespace, name) = (which.namespace().to_owned(), pod.name_any());
@@ -96,7 +89,7 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
     }
     let spec = pod.spec.unwrap_or_default();
     let Some(port) = port(&spec) else { return Err(ForwardError::ServesNothing { namespace, pod: name }) };
-    if let Which::Leader { lease, named: false, .. } = which {
+    if let Which::Leader(Leader { lease, named: false, .. }) = which {
         let account = spec.service_account_name.unwrap_or_else(|| "default".to_owned());
         Box::pin(prove(client, &namespace, &account)).await.map_err(|reason| {
             let lease = lease.clone();

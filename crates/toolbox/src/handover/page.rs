@@ -123,7 +123,7 @@ impl PageReader {
         let leaders = Leader::candidates(leader);
         Self::Leader {
             clients: Box::new(clients.clone()),
-            candidates: leaders.iter().map(Which::leader).collect(),
+            candidates: Which::leaders(&leaders),
             shadows: Which::shadows(&leaders),
             connection: None,
         }

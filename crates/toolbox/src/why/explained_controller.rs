@@ -155,7 +155,7 @@ impl Leader {
     pub(super) fn new(clients: &Clients, leases: &[Lease]) -> Option<Self> {
         (!leases.is_empty() && Connection::is_possible(clients)).then(|| Self {
             clients: clients.clone(),
-            candidates: leases.iter().map(Which::leader).collect(),
+            candidates: Which::leaders(leases),
             shadows: Which::shadows(leases),
             connection: None,
         })
