@@ -253,6 +253,23 @@ async fn a_thousand_hpas_sync_on_time_at_the_default_limits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn syncs_are_spread_from_the_first_period_after_a_start_on() {
+    let rig = Harness::spread(many(), &watching());
+    rig.pass(PERIOD + 2.0).await;
+    let start = rig.now();
+    usage(&rig, 51);
+    rig.pass(PERIOD).await;
+    let mut seconds = [0_usize; 16];
+    let statuses = rig.times(|request| request.verb == "update" && request.path.ends_with("/status"));
+    for since in statuses.into_iter().filter_map(|at| at.checked_sub(start)) {
+        seconds[usize::try_from(since.as_secs()).unwrap()] += 1;
+    }
+    assert!((980..=NAMESPACES * EACH).contains(&seconds.iter().sum()), "{seconds:?}");
+    // The first syncs take seven seconds, so some HPAs are not in their slots yet.
+    assert!(seconds.iter().take(14).all(|syncs| (10..=160).contains(syncs)), "{seconds:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_hpa_is_decided_first_while_a_thousand_wait() {
     let rig = Harness::spread(many(), &watching());
     rig.pass(2.0).await;

@@ -87,6 +87,7 @@ impl Controller {
             Change::New => {
                 self.runtime.phases.add(key);
                 self.runtime.queue.add_changed(key);
+                self.add_at_slot(key);
             }
             Change::SpecChanged => self.runtime.queue.add_changed(key),
             Change::Recreated { old_uid } => {

@@ -142,6 +142,9 @@ impl Controller {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
         self.runtime.queue.begin();
+        for key in self.stores.hpas.keys() {
+            self.add_at_slot(&key);
+        }
         let lanes = async {
             futures::join!(self.serve_fresh(&syncs), self.serve(&syncs));
         };
@@ -220,6 +223,13 @@ impl Controller {
             return self.runtime.phases.next(key);
         }
         clock::after(Instant::now(), self.period + self.period / 10)
+    }
+
+    /// Makes an HPA due at its next slot.
+    fn add_at_slot(&self, key: &Key) {
+        if let Some(slot) = self.runtime.phases.slot(key) {
+            self.runtime.queue.add_at(key, slot);
+        }
     }
 
     /// Syncs the HPAs of a namespace, or of all namespaces, if there are at most `most`. Otherwise their periodic syncs

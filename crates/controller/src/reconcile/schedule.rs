@@ -15,6 +15,9 @@
 //! one list of metrics. A hash of their names determines their order. Slots are on ticks with several syncs each,
 //! because a batch of equal work costs less than the same work with pauses.
 //!
+//! A new HPA, and every HPA at the start of a controller, syncs at once. In upstream, the sync that was due a period later
+//! stays due. Here it is due at the HPA's slot, so syncs are spread over the lap from the first period on.
+//!
 //! A simulated controller can disable the slots.
 
 use std::time::Duration;
@@ -144,6 +147,13 @@ impl SyncSchedule {
         {
             change(count);
         }
+    }
+
+    /// Returns the time of the next slot of an HPA, which is within a lap. `None` without slots.
+    pub(super) fn slot(&self, key: &Key) -> Option<Instant> {
+        let offsets = self.offsets.as_ref()?;
+        let now = Instant::now();
+        Some(later(now, ahead(offsets.position(now), offsets.offset_of(key), offsets.lap)))
     }
 
     /// Returns the next due time of an HPA whose sync ends now: at least one period, and at most a hundredth of a period

@@ -209,11 +209,13 @@ impl Queue {
     }
 
     /// Sets the due time of all due keys to now, when this process starts to act. All due keys become periodic, so that
-    /// keys that are added later come first.
+    /// keys that are added later come first. Keys that wait are dropped: their due times are older than the set of HPAs.
     pub fn begin(&self) {
         let now = Instant::now();
         let mut state = self.up_to(now);
         let state = &mut *state;
+        state.waiting.clear();
+        state.waiting_at.clear();
         for waiting in state.dirty.values_mut() {
             (waiting.lane, waiting.position.0) = (Lane::Periodic, now);
         }
