@@ -11,8 +11,8 @@ use http_body_util::Full;
 
 use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::permission::{Action, ResourceAction};
-use controller::page::{HANDOVER, JSON, JsonPage, PARITY};
-use controller::record::{Answer, Decisions, DecisionsRequest};
+use controller::page::{HANDOVER, JSON, PARITY};
+use controller::record::{Answer, Decisions, DecisionsRequest, JsonPage};
 use controller::telemetry::metrics::{self, Metrics};
 
 /// The contents of the served pages. Clones share one state.

@@ -1,5 +1,5 @@
-//! The paths and the types of a controller's HTTP pages, independent of the server of the secure port. Contains the
-//! page `/handover`, which shows the state of each HPA in scope as JSON.
+//! The paths of a controller's HTTP pages, independent of the server of the secure port. Contains the page
+//! `/handover`, which shows the state of each HPA in scope as JSON.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::handover::charges::{ChargeRow, Charges, GuardProof};
 use crate::handover::scope::Scope;
-use crate::record::Answer;
+use crate::record::{Answer, JsonPage};
 
 /// The path of the shadow report.
 pub const PARITY: &str = "/parity";
@@ -16,9 +16,6 @@ pub const PARITY: &str = "/parity";
 pub const HANDOVER: &str = "/handover";
 /// The content type of JSON pages.
 pub const JSON: &str = "application/json";
-
-/// A JSON page, built for each request from its query.
-pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
 
 /// Returns the page [`HANDOVER`]. `charges` is `None` if all HPAs are in scope. `guard` is `--handover-guard`.
 pub fn page(charges: Option<Arc<Charges>>, guard: &'static str) -> JsonPage {

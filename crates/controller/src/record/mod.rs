@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use self::pages::{Answer, Comparisons, Decisions, DecisionsRequest, Page};
+pub use self::pages::{Answer, Comparisons, Decisions, DecisionsRequest, JsonPage, Page};
 use self::ring::{Entry, Ring, Scratch};
 use self::wire::DecisionEntry;
 use crate::reconcile::{ConcludedSync, Observer};

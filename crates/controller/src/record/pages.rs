@@ -49,6 +49,9 @@ pub struct Answer {
     pub json: Bytes,
 }
 
+/// A JSON page, built for each request from its query.
+pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
+
 /// A large response in memory.
 struct LargeJson {
     json: Vec<u8>,
