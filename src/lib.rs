@@ -173,7 +173,7 @@ pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use controller::tasks::Tasks;
+    use engine::tasks::Tasks;
 
     #[test]
     fn process_exits_with_code_1_after_the_panic_of_a_task() {

@@ -24,8 +24,8 @@ use crate::{failed, until_stopped};
 use clock::{SharedClock, SystemClock};
 use cluster::client::ClientOptions;
 use controller::options::MetricSources;
-use controller::reconcile::Observers;
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::reconcile::Observers;
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[

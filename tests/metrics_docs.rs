@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use controller::telemetry::declarations::GROUPS;
+use engine::telemetry::declarations::GROUPS;
 
 const DOCS: &str = include_str!("../docs/reference/metrics.md");
 

@@ -25,9 +25,9 @@ use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::Options;
-use controller::reconcile::Observer;
 use controller::record::Record;
-use controller::telemetry::metrics::Metrics;
+use engine::reconcile::Observer;
+use engine::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
 use peak_alloc::PeakAlloc;
 use tokio::net::{TcpListener, TcpStream};
@@ -155,7 +155,7 @@ async fn day_of_churn_leaves_no_state_behind() {
     let empty =
         Sizes { hpas: 0, pods: 0, namespaces: 0, selectors: 0, claims: 0, histories: 0, records: 0, keys: 0 };
     assert_eq!(sizes(&assembly, &record), empty);
-    assert_eq!(assembly.controller.stores.pods.stats(), controller::store::Stats::default());
+    assert_eq!(assembly.controller.stores.pods.stats(), engine::store::Stats::default());
     assert_eq!(series(&telemetry), 0, "{}", telemetry.render());
     stop.cancel();
     running.await.unwrap();

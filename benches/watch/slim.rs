@@ -10,7 +10,7 @@ use autoscaling::quantity::Quantity;
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use cluster::decode;
-use controller::store::{ContainerInput, PodInput, Pods};
+use engine::store::{ContainerInput, PodInput, Pods};
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use kube::core::NamespaceResourceScope;

@@ -17,7 +17,7 @@ use clock::SystemClock;
 use controller::handover::admission::{Facts, Refused, Request, ReviewError, Verdict, decide};
 use controller::handover::charges::{Charges, GuardProof};
 use controller::handover::scope::{ControllerName, LABEL};
-use controller::store::{HpaRecord, Key};
+use engine::store::{HpaRecord, Key};
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

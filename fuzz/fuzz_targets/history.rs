@@ -11,7 +11,7 @@ use arbitrary::{Result, Unstructured};
 use autoscaling::history::{History, ObservedRescale, RECOMMENDATIONS, SCALE_EVENTS};
 use autoscaling::status::Status;
 use controller::history::codec::{decode, encode};
-use controller::reconcile::KeptHistory;
+use engine::reconcile::KeptHistory;
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 

@@ -27,9 +27,9 @@ use controller::election::LeaderState;
 use controller::handover::Handover;
 use controller::handover::objects::GuardObjects;
 use controller::handover::scope::Scope;
-use controller::reconcile::{Controller, Observers};
 use controller::takeover::{Parts, TakeOver};
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::reconcile::{Controller, Observers};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// The guard before its start.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use cluster::client::Clients;
 use cluster::gate::Gate;
 use controller::election::leases::Leases;
 use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, LeaseLife, Parts, Timing};
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// The time after the Lease duration at which a leader without a renewal fails its health check.
 const TOLERANCE: Duration = Duration::from_secs(20);

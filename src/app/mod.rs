@@ -36,11 +36,11 @@ use controller::assembly::{Assembly, Parts, Phase};
 use controller::election;
 use controller::options::MetricSources;
 use controller::page::{HANDOVER, PARITY, page as handover_page};
-use controller::reconcile::Observers;
 use controller::shadow::Parity;
-use controller::tasks::{TaskFailure, Tasks};
-use controller::telemetry::RequestMetrics;
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::reconcile::Observers;
+use engine::tasks::{TaskFailure, Tasks};
+use engine::telemetry::RequestMetrics;
+use engine::telemetry::metrics::Metrics as Telemetry;
 use sources::{SourceFile, Sources};
 
 /// Time limit for the release of the Lease.

@@ -17,8 +17,8 @@ use cluster::client::{Client, Clients};
 use controller::assembly::Assembly;
 use controller::history::checkpoint::{Checkpoint, Running};
 use controller::history::restore;
-use controller::reconcile::Controller;
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::reconcile::Controller;
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Time limit for syncs in flight at shutdown. The sum of the time limits for syncs, events and the Lease is below the
 /// default grace period of a pod, 30 s.

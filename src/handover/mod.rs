@@ -48,7 +48,7 @@ use controller::handover::admission::{Facts, Request, Verdict, decide};
 use controller::handover::charges::{Charges, GuardProof};
 use controller::handover::objects::GuardObjects;
 use controller::handover::proof::{Defect, policies, webhook};
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// The interval between checks while the guard is proven.
 const INTERVAL: Duration = Duration::from_secs(20);

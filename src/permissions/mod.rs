@@ -19,7 +19,7 @@ use controller::handover::scope::Scope;
 use controller::history::rebuild::event_list_permission;
 use controller::options::ScaleSource;
 use controller::policy::{self, Kind};
-use controller::targets::{definition_permission, target_watch_permission};
+use engine::targets::{definition_permission, target_watch_permission};
 use sources::SourceFile;
 
 use crate::cli::Config;

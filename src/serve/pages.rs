@@ -13,7 +13,7 @@ use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::permission::{Action, ResourceAction};
 use controller::page::{HANDOVER, JSON, PARITY};
 use controller::record::{Answer, Decisions, DecisionsRequest, JsonPage};
-use controller::telemetry::metrics::{self, Metrics};
+use engine::telemetry::metrics::{self, Metrics};
 
 /// The contents of the served pages. Clones share one state.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use crate::cli::Config;
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
 use cluster::permission::Action;
-use controller::telemetry::metrics::Metrics;
+use engine::telemetry::metrics::Metrics;
 use fake_cluster::Cluster;
 
 fn endpoints() -> Endpoints {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use controller::handover::admission::{MAX_BODY, ReviewError};
 use controller::handover::objects::PATH;
 use controller::page::JSON;
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::telemetry::metrics::Metrics as Telemetry;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};

@@ -12,10 +12,10 @@ use cluster::client::{ClientOptions, Clients};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::history::codec;
 use controller::options::Options;
-use controller::reconcile::queue::Queue;
-use controller::reconcile::{ConcludedSync, KeptHistory, Observer};
-use controller::store::{HpaRecord, Key};
-use controller::telemetry::metrics::Metrics;
+use engine::reconcile::queue::Queue;
+use engine::reconcile::{ConcludedSync, KeptHistory, Observer};
+use engine::store::{HpaRecord, Key};
+use engine::telemetry::metrics::Metrics;
 use fake_cluster::{
     Answer, BareScale, Cluster, Exchange, Latency, Link, MetricsBackend, MetricsReply, MetricsRequest,
     ScalePath, Server,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller::reconcile::SourceValue;
+use engine::reconcile::SourceValue;
 use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::pages::PageServers;
 use fake_cluster::{FaultAction, Status};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use autoscaling::Plan;
 use autoscaling::history::History;
-use controller::reconcile::{ConcludedSync, Observer};
+use engine::reconcile::{ConcludedSync, Observer};
 use fake_cluster::{FaultAction, FaultRule, Status};
 use parking_lot::Mutex;
 use serde_json::json;

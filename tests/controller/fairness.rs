@@ -5,7 +5,7 @@ use std::time::Duration;
 use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
 use controller::record::{Answer, DecisionsRequest};
-use controller::store::Key;
+use engine::store::Key;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest};
 use http::StatusCode;
 use serde_json::{Value, json};

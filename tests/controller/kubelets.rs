@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use concertina::cli::Config;
-use controller::reconcile::NO_SOURCES;
+use engine::reconcile::NO_SOURCES;
 use fake_cluster::pages::{PageResponse, PageServers};
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use controller::store::Key;
+use engine::store::Key;
 use fake_cluster::load::{Load, LoadMetrics, Pipeline, Shape, Work};
 use fake_cluster::pages::{PageResponse, PageServers};
 use fake_cluster::workload::Workloads;

@@ -12,8 +12,8 @@ use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::Options;
 use controller::shadow::wire::{Counts, InconclusiveReason, ShadowReport, Verdict};
-use controller::store::Key;
-use controller::telemetry::metrics::Metrics;
+use engine::store::Key;
+use engine::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 

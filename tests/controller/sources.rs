@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use concertina::cli::Config;
 use controller::options::MetricSources;
-use controller::reconcile::{NO_SOURCES, SourceReading, SourceValue};
-use controller::store::Key;
+use engine::reconcile::{NO_SOURCES, SourceReading, SourceValue};
+use engine::store::Key;
 use fake_cluster::pages::{PageResponse, PageServers};
 use serde_json::{Value, json};
 use sources::{Dial, InMemory, Sources};

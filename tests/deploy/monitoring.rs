@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use controller::telemetry::declarations::GROUPS;
+use engine::telemetry::declarations::GROUPS;
 use serde_json::Value;
 
 use crate::rendered::path;

@@ -10,7 +10,7 @@ use cluster::client::{ClientOptions, Clients};
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use concertina::serve::{Access, Component, Endpoints, Health, Server};
-use controller::telemetry::metrics::Metrics;
+use engine::telemetry::metrics::Metrics;
 use fake_cluster::{Cluster, FaultAction, FaultRule, Reviews};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,

@@ -10,7 +10,7 @@ use autoscaling::pod::{Phase, Pod};
 use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
-use controller::reconcile::{ConcludedSync, Observer};
+use engine::reconcile::{ConcludedSync, Observer};
 use jiff::SignedDuration;
 use parking_lot::Mutex;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{SharedClock, VirtualClock};
-use controller::store::HpaRecord;
+use engine::store::HpaRecord;
 use fake_cluster::workload::Workloads;
 use fake_cluster::{Answer, BareScale, Cluster, ScalePath};
 use parking_lot::Mutex;

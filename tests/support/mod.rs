@@ -14,8 +14,8 @@ use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::reconcile::{Controller, Histories, Observer, Observers, Stores};
-use controller::telemetry::metrics::Metrics;
+use engine::reconcile::{Controller, Histories, Observer, Observers, Stores};
+use engine::telemetry::metrics::Metrics;
 use fake_cluster::{Cluster, Link};
 use hyper_util::rt::TokioIo;
 use tokio::io::{copy_bidirectional, duplex};

@@ -8,7 +8,7 @@ use cluster::client::{ClientOptions, Clients};
 use concertina::serve::{Endpoints, Health, serve_connection};
 use concertina::tools::PROCESS;
 use console::controller::{ControllerState, Inspect, Missing};
-use controller::store::Key;
+use engine::store::Key;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};

@@ -14,17 +14,8 @@ use crate::options::{MetricSources, Options, ScaleSource};
 use crate::policy::{
     self, Adapters, Bursts, Kind, List, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader,
 };
-use crate::reconcile::queue::Queue;
-use crate::reconcile::{
-    Alone, ApiClients, Comparator, Controller, EveryHpa, Guests, Histories, HpaIntake, Observer, Observers,
-    PodIntake, Runtime, Scope, Stores, SyncSchedule, Workers,
-};
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
-use crate::store::{Hpas, Overlap, Pods};
-use crate::targets::{self, Targets};
-use crate::tasks::Tasks;
-use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::{Jitter, SharedClock};
 use cluster::client::Clients;
 use cluster::events::{EventOptions, Recorder};
@@ -34,6 +25,15 @@ use cluster::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
 use cluster::scale::Scales;
 use cluster::status::{Following, Statuses};
 use cluster::watch::{self, Handle, Informer, WatchOptions};
+use engine::reconcile::queue::Queue;
+use engine::reconcile::{
+    Alone, ApiClients, Comparator, Controller, EveryHpa, Guests, Histories, HpaIntake, Observer, Observers,
+    PodIntake, Runtime, Scope, Stores, SyncSchedule, Workers,
+};
+use engine::store::{Hpas, Overlap, Pods};
+use engine::targets::{self, Targets};
+use engine::tasks::Tasks;
+use engine::telemetry::metrics::Metrics as Telemetry;
 use sources::SourceObserver;
 
 /// The interval at which [`Assembly::synced`] and [`labels_known`] check whether a missing list is forbidden.

@@ -15,11 +15,11 @@ use autoscaling::status::Status;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::reconcile::{ConcludedSync, Observer, event_target};
-use crate::store::Key;
-use crate::telemetry::metrics::Metrics as Telemetry;
 use cluster::events::Recorder;
 use cluster::gate::{Gate, Permits};
+use engine::reconcile::{ConcludedSync, Observer, event_target};
+use engine::store::Key;
+use engine::telemetry::metrics::Metrics as Telemetry;
 use policies::steps::{PolicyEffect, StepReason};
 
 /// `reason` of the events.

@@ -1,10 +1,9 @@
-//! The HorizontalPodAutoscaler controller without its process: its state, its syncs, and the division of work
-//! between replicas.
+//! The HorizontalPodAutoscaler controller without its process: its construction from the [`engine`] and its guests, and
+//! the division of work between replicas.
 //!
-//! [`assembly`] builds a controller. [`store`] contains the watched objects, [`reconcile`] syncs HPAs, and [`targets`]
-//! reads replica counts. [`record`] and [`history`] contain past decisions. [`policy`] applies scaling policies to
-//! HPAs. [`election`], [`takeover`] and [`handover`] decide which HPAs this controller may write. [`shadow`] compares
-//! its decisions with those of another controller. [`tasks`] supervises background tasks.
+//! [`assembly`] builds a controller. [`record`] and [`history`] contain past decisions. [`policy`] applies scaling
+//! policies to HPAs. [`election`], [`takeover`] and [`handover`] decide which HPAs this controller may write. [`shadow`]
+//! compares its decisions with those of another controller.
 
 pub mod assembly;
 mod decision_events;
@@ -14,11 +13,6 @@ pub mod history;
 pub mod options;
 pub mod page;
 pub mod policy;
-pub mod reconcile;
 pub mod record;
 pub mod shadow;
-pub mod store;
 pub mod takeover;
-pub mod targets;
-pub mod tasks;
-pub mod telemetry;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clock::SystemClock;
 use controller::handover::charges::{Charges, Placement};
 use controller::handover::scope::ControllerName;
-use controller::store::{HpaRecord, Key};
+use engine::store::{HpaRecord, Key};
 use peak_alloc::PeakAlloc;
 use serde_json::json;
 use serde_json::value::RawValue;

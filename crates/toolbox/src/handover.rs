@@ -30,7 +30,7 @@ use cluster::client::{ClientError, ClientOptions, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig::{self, KubeconfigError};
 use controller::handover::scope::ControllerName;
-use controller::store::Key;
+use engine::store::Key;
 
 const API_VERSION: &str = "concertina/v1";
 /// kubectl's request rate, per second.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clock::SharedClock;
 use cluster::client::ClientOptions;
 use controller::options::Options;
-use controller::reconcile::Observers;
+use engine::reconcile::Observers;
 use futures::future::BoxFuture;
 use sources::Sources;
 use tokio_util::sync::CancellationToken;

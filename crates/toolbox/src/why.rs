@@ -38,7 +38,7 @@ use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
-use controller::store::Key;
+use engine::store::Key;
 
 /// The namespace if neither a flag nor the kubeconfig sets one.
 const DEFAULT_NAMESPACE: &str = "default";

@@ -11,7 +11,7 @@ use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
 use controller::assembly::Phase;
 use controller::history::checkpoint::CheckpointPlace;
-use controller::telemetry::metrics::Metrics;
+use engine::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::time::{sleep, sleep_until};

@@ -23,9 +23,9 @@ pub use self::membership::Placement;
 use self::registry::{Entry, Inner};
 use super::machine::{Guard, Input, Output, State};
 use super::scope::{By, ControllerName};
-use crate::store::{Key, StatusWriter};
 use clock::SharedClock;
 use cluster::gate::{Permission, Permits, WritePermit};
+use engine::store::{Key, StatusWriter};
 
 /// The result of the last check of the guard's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

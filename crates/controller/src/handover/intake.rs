@@ -8,13 +8,13 @@ use autoscaling::status::CrossVersionObjectReference;
 use super::charges::{Charges, Placement};
 use super::machine::State;
 use super::moves::Moves;
-use crate::reconcile::{Controller, Scope};
-use crate::store::{Change, HpaRecord, Key};
-use crate::telemetry::metrics::Metrics as Telemetry;
 use cluster::decode::HpaObject;
 use cluster::watch::{Deleted, Sink};
+use engine::reconcile::{Controller, Scope};
+use engine::store::{Change, HpaRecord, Key};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
-/// Applies HPAs in scope like [`HpaIntake`](crate::reconcile::HpaIntake), and moves HPAs in and out of scope.
+/// Applies HPAs in scope like [`HpaIntake`](engine::reconcile::HpaIntake), and moves HPAs in and out of scope.
 #[derive(Debug)]
 pub(crate) struct ScopedIntake {
     controller: Arc<Controller>,

@@ -36,8 +36,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::store::Key;
 use crate::takeover::{SyncObservation, machine as evidence};
+use engine::store::Key;
 
 /// The time without a foreign write before this instance writes a guarded HPA, limited to a quarter of a period. In
 /// this time, every replica receives the label, and requests of the built-in controller that are in flight end.

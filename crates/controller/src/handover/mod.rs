@@ -28,16 +28,16 @@ pub(crate) use self::intake::ScopedIntake;
 use self::machine::{Cause, Input, Output, Proof, State};
 use self::moves::Moves;
 pub use self::moves::{NamespaceIntake, Namespaces};
-use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
-use crate::store::{HpaRecord, Key};
 use crate::takeover::{
     SyncObservation, View, own_write, remember, rescale, status_write, uncached_status_write,
 };
-use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Client;
 use cluster::events::Recorder;
 use cluster::status::read;
+use engine::reconcile::{ConcludedSync, Controller, Observer, event_target};
+use engine::store::{HpaRecord, Key};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Minimum interval between two events about the same HPA.
 const REMIND: Duration = Duration::from_hours(1);

@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 
 use super::charges::{Charges, Placement};
 use super::scope::{LABEL, label_of};
-use crate::reconcile::Controller;
-use crate::store::{Change, HpaRecord, Key, Update};
 use cluster::client::Client;
 use cluster::decode::{DecodeError, hpa, meta_of};
 use cluster::error::ApiError;
 use cluster::watch::{Collection, Deleted, Sink, Watched, each};
+use engine::reconcile::Controller;
+use engine::store::{Change, HpaRecord, Key, Update};
 
 /// Moves HPAs in and out of the scope of a controller.
 #[derive(Debug, Clone, Copy)]

@@ -15,8 +15,8 @@ use policies::history::{MetricHistory, PolicyHistory};
 use policies::spec::Cause;
 use serde::{Deserialize, Serialize};
 
-use crate::reconcile::KeptHistory;
 use crate::record::{append, take};
+use engine::reconcile::KeptHistory;
 
 /// The format version without the metrics of earlier syncs. Earlier releases read and write it.
 const VERSION: u8 = 2;

@@ -3,7 +3,7 @@
 //!
 //! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at most. For a
 //! part that is still missing, the controller then assumes the worst case. The same applies to the past of an HPA that
-//! appears later: the controller derives that past from the HPA's status ([`HpaIntake`](crate::reconcile::HpaIntake)).
+//! appears later: the controller derives that past from the HPA's status ([`HpaIntake`](engine::reconcile::HpaIntake)).
 
 pub mod checkpoint;
 pub mod codec;
@@ -19,9 +19,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::checkpoint::{Checkpoint, Entry, Shard, TOLERANCE};
 use self::rebuild::{EventsError, Rescales};
-use crate::reconcile::{Controller, KeptHistory};
-use crate::store::HpaRecord;
 use cluster::client::Client;
+use engine::reconcile::{Controller, KeptHistory};
+use engine::store::HpaRecord;
 
 /// Time limit for reading the checkpoint. The same limit applies again to reading events and clearing the marks of the
 /// checkpoint.

@@ -14,12 +14,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
-use crate::store::HpaRecord;
 use cluster::client::Client;
 use cluster::decode::{DecodeError, Text};
 use cluster::error::ApiError;
 use cluster::permission::{Permission, allowed, row};
 use cluster::watch::{Collection, each};
+use engine::store::HpaRecord;
 
 /// The reason of the events.
 const REASON: &str = "SuccessfulRescale";

@@ -16,11 +16,11 @@ use serde_json::Value;
 
 use super::Resolved;
 use super::sync::PolicyRules;
-use crate::reconcile::WorkerPermit;
-use crate::store::HpaRecord;
 use cluster::error::ApiError;
 use cluster::mapper::MapError;
 use cluster::watch::{Collection, each, each_labelled};
+use engine::reconcile::WorkerPermit;
+use engine::store::HpaRecord;
 
 /// The results of the reads. A guard without a result has no effect.
 #[derive(Debug, Default)]

@@ -23,11 +23,11 @@ use sources::{Failure, Form, PodTarget, Reading, SourceError, Sources, Target, V
 use tokio::time::Instant;
 
 use super::adapters::Adapters;
-use crate::store::{Addresses, Key};
-use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Client;
 use cluster::metrics::Metrics;
+use engine::store::{Addresses, Key};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Maximum number of readings that a sync keeps. An HPA can have thousands of metrics.
 const MAX_READINGS: usize = 100;

@@ -19,10 +19,10 @@ use tokio::time::{Instant, sleep};
 
 use super::objects::{GROUP, Kind, PolicyName, PolicyObject, PolicyStatus, VERSION};
 use super::store::{Policies, StoredPolicy};
-use crate::reconcile::Controller;
 use cluster::call::Call;
 use cluster::client::Client;
 use cluster::error::ApiError;
+use engine::reconcile::Controller;
 
 /// The interval between two comparisons of all statuses.
 const INTERVAL: Duration = Duration::from_secs(10);

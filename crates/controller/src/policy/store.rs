@@ -15,8 +15,8 @@ use policies::spec::{Level, Parsed, parse};
 use super::awaited::AwaitedLists;
 use super::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
 use super::{Merged, read_object};
-use crate::reconcile::RuleDue;
-use crate::store::{HpaRecord, Key};
+use engine::reconcile::RuleDue;
+use engine::store::{HpaRecord, Key};
 
 /// Maximum number of HPAs that sync immediately after a change of a policy object. If the change concerns more HPAs,
 /// their periodic syncs apply it within a period.

@@ -26,13 +26,13 @@ use super::sources::{
     Arrival, Readings, SourceReader, SyncMetrics, is_of_source, pod_targets, without_sources,
 };
 use super::{Applicable, Policies, Resolved, find, publish};
-use crate::reconcile::{
+use clock::SharedClock;
+use engine::reconcile::{
     Basis, ClockReading, Histories, MetricsSource, OwnPeriod, RuleDue, RuleInputs, RuleReport, Rulebook,
     SyncRules, Upstream, WorkerPermit, evaluate_metrics,
 };
-use crate::store::{Change, HpaRecord, Key, Pods};
-use crate::telemetry::metrics::Metrics as Telemetry;
-use clock::SharedClock;
+use engine::store::{Change, HpaRecord, Key, Pods};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// The scaling policies of a controller, with what their rules read.
 #[derive(Debug)]

@@ -12,13 +12,13 @@ use tokio::time::{sleep, timeout};
 use super::awaited::List;
 use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
 use super::store::{AT_ONCE, Policies};
-use crate::reconcile::Controller;
 use clock::Jitter;
 use cluster::call::Call;
 use cluster::client::Client;
 use cluster::decode::{DecodeError, meta_of};
 use cluster::error::ApiError;
 use cluster::watch::{Deleted, Handle, Sink, WatchOptions, Watched, watch_of};
+use engine::reconcile::Controller;
 
 /// The interval between two checks of the served kinds.
 const RECHECK: Duration = Duration::from_mins(1);

@@ -26,8 +26,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use self::pages::{Answer, Comparisons, Decisions, DecisionsRequest, JsonPage, Page};
 use self::ring::{Entry, Ring, Scratch};
 use self::wire::DecisionEntry;
-use crate::reconcile::{ConcludedSync, Observer};
-use crate::store::Key;
+use engine::reconcile::{ConcludedSync, Observer};
+use engine::store::Key;
 
 /// The last decisions of each HPA, by UID. An HPA that is recreated under its name starts with an empty record.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use super::wire::{
     API_VERSION, Comparison, ControllerInfo, DECISION_LIST, DECISION_SUMMARY_LIST, DecisionEntry,
     DecisionList, DecisionSummary, DecisionSummaryList, Failure, HpaMetadata, PageMetadata,
 };
-use crate::reconcile::Controller;
-use crate::store::{HpaRecord, Key};
+use engine::reconcile::Controller;
+use engine::store::{HpaRecord, Key};
 
 /// Maximum number of HPAs on a page.
 const PAGE: usize = 500;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::steps::{Ago, Body, Frame, MetricBody, Selection, Split, join, split, split_metric};
 use super::wire::{DecisionEntry, DecisionResult, Outcome, PolicyEntry, RatioRange};
 use super::{MAX_TEXT, append, take};
-use crate::reconcile::ConcludedSync;
+use engine::reconcile::ConcludedSync;
 use policies::steps::{PolicyEffect, StepReason};
 
 /// Maximum bytes of the entries of one HPA. An entry takes at most 64 KiB.

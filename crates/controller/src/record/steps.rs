@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Text;
 use super::wire::{ActionTaken, Outcome};
-use crate::reconcile::{ConcludedSync, SourceReading};
+use engine::reconcile::{ConcludedSync, SourceReading};
 use policies::steps::PolicyEffect;
 
 /// Maximum number of policies in an entry. Policies that determine the count have priority, and further policies are

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
 use super::{Record, Text, append, take};
-use crate::reconcile::{ConcludedSync, Observer};
-use crate::store::{HpaRecord, Key};
+use engine::reconcile::{ConcludedSync, Observer};
+use engine::store::{HpaRecord, Key};
 
 /// One HPA with its pods. The core decides for the HPA, and a record observes the decisions.
 struct Stage {

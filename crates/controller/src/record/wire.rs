@@ -11,7 +11,7 @@ use autoscaling::settings::Version;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::reconcile::SourceReading;
+use engine::reconcile::SourceReading;
 use policies::resolve::NextChange;
 use policies::steps::{PolicyEffect, Step, StepReason};
 

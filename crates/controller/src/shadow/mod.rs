@@ -32,12 +32,12 @@ use self::machine::{Comparison, Input, JUST_BEFORE, Machine};
 use self::replay::{Inputs, MovedMetrics, Replay, are_equal, memory, summary, undo};
 use self::wire::{Builtin, Change, InconclusiveReason, Outcome, OwnSide, Verdict};
 use crate::handover::charges::Charges;
-use crate::reconcile::queue::Queue;
-use crate::reconcile::{Comparator, ComparedSync, ForeignRescale, Observer, Standpoint};
-use crate::store::{HpaRecord, Key, Pods};
 use crate::takeover::rescale;
-use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
+use engine::reconcile::queue::Queue;
+use engine::reconcile::{Comparator, ComparedSync, ForeignRescale, Observer, Standpoint};
+use engine::store::{HpaRecord, Key, Pods};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Maximum number of rescales of one HPA that wait for a sync. If no sync happens, the oldest rescale is dropped.
 const WAITING: usize = 8;
@@ -199,7 +199,7 @@ impl Shadow {
 }
 
 impl Observer for Shadow {
-    fn concluded(&self, _: &crate::reconcile::ConcludedSync<'_>) {}
+    fn concluded(&self, _: &engine::reconcile::ConcludedSync<'_>) {}
 
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
         if !self.compares(&new.key) {

@@ -26,7 +26,7 @@ use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
 
 use super::wire::{Builtin, ForeignStatus};
-use crate::store::HpaRecord;
+use engine::store::HpaRecord;
 
 /// Maximum number of instants immediately after the expiry of a history entry, in one replay.
 const MOMENTS: usize = 24;

@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use super::machine::{Activation, Input, Machine, Output, Proof, State};
 use super::{SyncObservation, Undone, View, remember};
 use super::{created, first_status_write, own_write, rescale, status_write, uncached_status_write};
-use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
-use crate::store::{HpaRecord, Key, StatusWriter};
-use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Client;
 use cluster::events::{EventTarget, Recorder};
 use cluster::gate::{Gate, Refusal};
 use cluster::status::read;
+use engine::reconcile::{ConcludedSync, Controller, Observer, event_target};
+use engine::store::{HpaRecord, Key, StatusWriter};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Minimum interval between two events, and between two log lines about foreign writes that change no state.
 const REMIND: Duration = Duration::from_hours(1);

@@ -43,7 +43,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{ObservedState, SyncObservation};
-use crate::store::Key;
+use engine::store::Key;
 
 /// Minimum quiet time, in periods: the required silence, and the time for which a change must stay unanswered.
 const QUIET: u32 = 2;

@@ -28,9 +28,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub use self::driver::{Parts, TakeOver};
-use crate::reconcile::{ConcludedSync, Controller, WatchedRescale};
-use crate::store::{HpaRecord, Key, StatusWriter, is_older};
 use cluster::decode::HpaObject;
+use engine::reconcile::{ConcludedSync, Controller, WatchedRescale};
+use engine::store::{HpaRecord, Key, StatusWriter, is_older};
 
 /// The inputs that are the same for every controller of an HPA, independent of the controller's history and
 /// configuration.

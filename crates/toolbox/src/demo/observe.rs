@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::values::{at, list, quantity, text};
-use controller::reconcile::ConcludedSync;
+use engine::reconcile::ConcludedSync;
 use fake_cluster::Cluster;
 
 /// The maximum number of points in a history.
@@ -133,7 +133,7 @@ pub(super) struct Observer {
 #[derive(Debug, Default)]
 pub(super) struct Syncs(AtomicUsize);
 
-impl controller::reconcile::Observer for Syncs {
+impl engine::reconcile::Observer for Syncs {
     fn concluded(&self, _: &ConcludedSync<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

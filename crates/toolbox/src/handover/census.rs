@@ -12,7 +12,7 @@ use cluster::client::Clients;
 use cluster::decode::DecodeError;
 use cluster::watch::{Collection, each};
 use controller::handover::scope::{self, By, ControllerName, LABEL, Membership};
-use controller::store::Key;
+use engine::store::Key;
 
 /// The field manager of Concertina: the first part of its `User-Agent`.
 pub(super) const OWN_MANAGER: &str = "concertina";

@@ -30,7 +30,7 @@ use cluster::call::Call;
 use cluster::client::Clients;
 use cluster::error::ApiError;
 use controller::handover::scope::{BUILT_IN, ControllerName, LABEL};
-use controller::store::Key;
+use engine::store::Key;
 
 /// Maximum number of attempts at a change. A write of the object between the read and the patch causes a conflict.
 const ATTEMPTS: u32 = 5;

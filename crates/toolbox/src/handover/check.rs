@@ -22,7 +22,7 @@ use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use cluster::mapper::Mapper;
 use cluster::permission::{self, Permission};
-use controller::store::Key;
+use engine::store::Key;
 
 /// Maximum number of concurrent dry runs.
 const AT_ONCE: usize = 8;

@@ -14,7 +14,7 @@ use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use controller::shadow::wire::{Counts, ShadowReport};
-use controller::store::Key;
+use engine::store::Key;
 
 /// Maximum size of the page `/handover`, in bytes. The limit admits 10,000 rows.
 const LARGEST: usize = 8 << 20;

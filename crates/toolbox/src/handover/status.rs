@@ -14,7 +14,7 @@ use super::{API_VERSION, HandoverError, Session, Verdict, unavailable};
 use crate::explain::{Cell, Role, Style, Zone, plain};
 use crate::options::handover::Change;
 use controller::handover::scope::{By, ControllerName, LABEL};
-use controller::store::Key;
+use engine::store::Key;
 
 /// The state of an HPA that the leader does not list, and of all HPAs if the leader's page is unavailable.
 const UNKNOWN: &str = "unknown";

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
 use super::run::{DecisionPoint, EventMark, MetricSeries, PolicySpan, Sample};
-use controller::reconcile::{ConcludedSync, Observer};
-use controller::store::Key;
+use engine::reconcile::{ConcludedSync, Observer};
+use engine::store::Key;
 use fake_cluster::load::{LoadId, LoadMetrics, WorkState};
 use fake_cluster::workload::Workloads;
 

@@ -24,8 +24,8 @@ use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientError, ClientOptions, Clients};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::Options;
-use controller::telemetry::RequestMetrics;
-use controller::telemetry::metrics::Metrics as Telemetry;
+use engine::telemetry::RequestMetrics;
+use engine::telemetry::metrics::Metrics as Telemetry;
 use fake_cluster::load::{
     Load, LoadId, LoadMetrics, Outage, OverflowPolicy, Pipeline, Relay, Scraping, WorkState,
 };

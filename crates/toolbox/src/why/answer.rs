@@ -16,7 +16,7 @@ use crate::explain::{Style, Zone};
 use crate::options::why::Interval;
 use crate::options::{EncodeError, Output, WhyOptions, to_yaml};
 use crate::words::terminal;
-use controller::store::Key;
+use engine::store::Key;
 
 /// The result of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use cluster::call::Call;
 use cluster::client::Clients;
 use controller::options::Options;
 use controller::record::wire::{API_VERSION, ControllerInfo, DecisionList};
-use controller::store::Key;
+use engine::store::Key;
 
 /// The options of a decision.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ pub use ::findings::{Finding, FindingId, Severity};
 use autoscaling::WriteOutcome;
 use autoscaling::explanation::Explanation;
 use autoscaling::status::Condition;
-use controller::reconcile::SourceReading;
+use engine::reconcile::SourceReading;
 use jiff::Timestamp;
 use policies::steps::PolicyEffect;
 use serde::Serialize;

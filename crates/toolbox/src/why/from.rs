@@ -22,7 +22,7 @@ use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use controller::record::wire::{ActionTaken, DecisionList, DecisionResult, DecisionSummaryList, Outcome};
-use controller::store::Key;
+use engine::store::Key;
 use policies::steps::PolicyEffect;
 
 /// Maximum number of records to read concurrently.

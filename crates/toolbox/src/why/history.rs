@@ -15,7 +15,7 @@ use autoscaling::status::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
 use jiff::{SignedDuration, Timestamp};
 
 use super::situation::{HistoryEntry, Memory, Origin, Past, RecentEvent};
-use controller::store::HpaRecord;
+use engine::store::HpaRecord;
 
 /// Upper bound of the difference between `lastScaleTime` and the event of the same rescale.
 const SAME: SignedDuration = SignedDuration::from_secs(3);
@@ -280,7 +280,7 @@ mod tests {
     use super::super::situation::EventContent;
     use super::*;
     use cluster::decode;
-    use controller::store::Key;
+    use engine::store::Key;
 
     fn at(text: &str) -> Timestamp {
         format!("2030-01-01T{text}Z").parse().unwrap()

@@ -22,8 +22,8 @@ use cluster::error::ApiError;
 use cluster::mapper::Mapper;
 use cluster::watch::{Collection, Sink, each};
 use controller::handover::scope::LABEL;
-use controller::reconcile::{Controller, HpaIntake, PodIntake};
-use controller::store::Key;
+use engine::reconcile::{Controller, HpaIntake, PodIntake};
+use engine::store::Key;
 
 const GROUP: &str = "autoscaling";
 const VERSION: &str = "v2";

@@ -20,7 +20,7 @@ use cluster::call::Call;
 use cluster::client::RequestObserver;
 use cluster::decode::DecodeError;
 use cluster::error::ApiError;
-use controller::store::{HpaRecord, Key};
+use engine::store::{HpaRecord, Key};
 
 /// The part of an object's `metadata` that an explanation needs.
 #[derive(Debug, Clone, Default, Deserialize)]

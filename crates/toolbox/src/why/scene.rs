@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::Situation;
 use super::situation::{Owner, Past, Recorded, Source, Target, TargetObject};
-use controller::store::{HpaRecord, Key};
+use engine::store::{HpaRecord, Key};
 
 /// Returns the time of every scene, 14:01:10 in Berlin.
 pub(crate) fn now() -> Timestamp {

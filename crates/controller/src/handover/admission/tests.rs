@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::*;
 use crate::handover::scope::ControllerName;
-use crate::store::{HpaRecord, Key};
+use engine::store::{HpaRecord, Key};
 
 const USER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 

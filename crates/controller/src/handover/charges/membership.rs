@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Charges;
 use crate::handover::machine::Input;
 use crate::handover::scope::{self, Membership, membership};
-use crate::store::{HpaRecord, Key};
+use engine::store::{HpaRecord, Key};
 
 /// The place of an HPA after a new version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

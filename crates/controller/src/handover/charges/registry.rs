@@ -12,7 +12,7 @@ use super::membership::Outside;
 use super::{ChargeRow, GuardProof};
 use crate::handover::machine::{Charge, Input, Output, State};
 use crate::handover::scope::By;
-use crate::store::{HpaRecord, Key, StatusWriter};
+use engine::store::{HpaRecord, Key, StatusWriter};
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {

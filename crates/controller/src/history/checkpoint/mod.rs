@@ -20,12 +20,12 @@ use tokio_util::task::AbortOnDropHandle;
 use self::shards::{Arrangement, Candidate, arrange, fnv1a};
 pub use self::shards::{CheckpointPlace, Entry, MOST_SHARDS, Shard, ShardError};
 use crate::history::codec;
-use crate::reconcile::{Controller, Histories, KeptHistory};
-use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::{Backoff, SharedClock};
 use cluster::client::Clients;
 use cluster::error::ApiError;
 use cluster::typed::{ConfigMap, ConfigMaps};
+use engine::reconcile::{Controller, Histories, KeptHistory};
+use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Interval between two saves.
 pub const EVERY: Duration = Duration::from_secs(15);

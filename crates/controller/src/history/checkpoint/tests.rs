@@ -9,9 +9,9 @@ use super::*;
 use crate::assembly::{Parts, Phase};
 use crate::history::{RestoreCounts, restore};
 use crate::options::Options;
-use crate::store::{HpaRecord, Key};
 use clock::VirtualClock;
 use cluster::client::ClientOptions;
+use engine::store::{HpaRecord, Key};
 use fake_cluster::Cluster;
 
 struct World {

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::reconcile::OwnPeriod;
+use engine::reconcile::OwnPeriod;
 
 /// Returns an HPA with the given labels, each with the value `x`.
 fn hpa(namespace: &str, labels: &[String]) -> HpaRecord {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::document::{self, Content, Node, Step};
 use super::{Location, Problem};
 use clock::SystemClock;
-use controller::store::Key;
+use engine::store::Key;
 use fake_cluster::{Cluster, Status};
 
 /// The annotation that contains the policy of an HPA.

@@ -17,7 +17,7 @@ use policies::steps::Step;
 use super::{Change, Situation, Threshold};
 use crate::why::situation::Source;
 use controller::shadow::replay::at_level;
-use controller::store::HpaRecord;
+use engine::store::HpaRecord;
 
 /// The level of zero usage.
 pub(super) const LOWEST: f64 = 0.0;

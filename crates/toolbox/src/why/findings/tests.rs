@@ -10,7 +10,7 @@ use crate::why::scene::{
     Scene, ago, chain, external, external_metric, pod, pods_metric, query_error, starting, usage, usages,
 };
 use crate::why::situation::{EventContent, FieldManager, RecentEvent, Refused};
-use controller::store::Key;
+use engine::store::Key;
 
 /// A situation and its expected finding, as identifier, severity and message.
 type Case = (Situation, FindingId, Severity, &'static str);

@@ -155,7 +155,7 @@ fn text_of_the_cluster_is_escaped_for_the_terminal() {
     scene.pods = ["a", "b", "c"].map(|name| starting(&format!("{name}{evil}"))).to_vec();
     scene.answers[0] = Some(Ok(usages(&scene.pods, 400)));
     let mut situation = scene.situation();
-    situation.key = controller::store::Key::new(evil, evil);
+    situation.key = engine::store::Key::new(evil, evil);
     situation.refused = vec![Refused {
         verb: "get",
         group: evil.to_owned(),

@@ -106,7 +106,7 @@ const PODS_PER_TURN: usize = 10_000;
 /// Evaluates the metrics that have an answer. `replace` returns the answer and the pods that count instead of those of
 /// a metric, if any. Yields to other tasks in between, so that a sync with many metrics and pods does not delay other
 /// syncs.
-pub(crate) async fn evaluate_metrics(
+pub async fn evaluate_metrics(
     evaluation: &mut Evaluation<'_>,
     answers: &[Option<Result<Answer, QueryError>>],
     pods: &[Arc<Pod>],

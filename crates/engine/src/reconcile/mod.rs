@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::gather::evaluate_metrics;
+pub use self::gather::evaluate_metrics;
 pub use self::guests::{
     Alone, Basis, Comparator, EveryHpa, ForeignRescale, Guests, MetricsSource, RuleDue, RuleInputs,
     RuleReport, Rulebook, Scope, Standpoint, SyncRules, Upstream,
@@ -133,7 +133,7 @@ pub struct Runtime {
 
 impl Controller {
     /// Reads the wall clock. If the clock has jumped, first shifts all histories by the jump.
-    pub(crate) fn clock_reading(&self) -> ClockReading {
+    pub fn clock_reading(&self) -> ClockReading {
         self.stores.histories.correct_clock(self.clock.now())
     }
 
@@ -234,7 +234,7 @@ impl Controller {
 
     /// Syncs the HPAs of a namespace, or of all namespaces, if there are at most `most`. Otherwise their periodic syncs
     /// apply a change within a period, so that other HPAs are not delayed.
-    pub(crate) fn sync_soon(&self, namespace: Option<&str>, most: usize) {
+    pub fn sync_soon(&self, namespace: Option<&str>, most: usize) {
         let keys: Vec<_> = match namespace {
             Some(namespace) => {
                 self.stores.hpas.in_namespace(namespace).iter().map(|record| record.key.clone()).collect()
@@ -270,7 +270,7 @@ impl Controller {
 }
 
 /// Returns the HPA as the object of an event.
-pub(crate) fn event_target(record: &HpaRecord) -> EventTarget {
+pub fn event_target(record: &HpaRecord) -> EventTarget {
     EventTarget {
         namespace: Arc::clone(&record.key.namespace),
         name: Arc::clone(&record.key.name),

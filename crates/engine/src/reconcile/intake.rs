@@ -45,7 +45,7 @@ impl Controller {
     }
 
     /// Applies the deletion of an HPA.
-    pub(crate) fn deleted(&self, key: &Key, uid: &str) {
+    pub fn deleted(&self, key: &Key, uid: &str) {
         if let Some(record) = self.stores.hpas.delete(key, uid) {
             let change = Change::Deleted { uid: Arc::clone(&record.uid) };
             self.changed(&Update { change, old: Some(record), new: None, lost_write: false });
@@ -53,7 +53,7 @@ impl Controller {
     }
 
     /// Ends a list. Returns its updates.
-    pub(crate) fn listed(&self, namespace: Option<&str>) -> Vec<Update> {
+    pub fn listed(&self, namespace: Option<&str>) -> Vec<Update> {
         let updates = self.stores.hpas.finish(namespace);
         let lost = updates.iter().filter(|update| update.lost_write).count();
         if lost > 0 {
@@ -67,7 +67,7 @@ impl Controller {
     }
 
     /// Reacts to an update of the store.
-    pub(crate) fn changed(&self, update: &Update) {
+    pub fn changed(&self, update: &Update) {
         if let Some(new) = &update.new {
             let old = update.old.as_deref().filter(|old| old.uid == new.uid);
             for observer in &self.guests.observers {
@@ -106,7 +106,7 @@ impl Controller {
     }
 
     /// Publishes the number of HPAs to metrics and to the rate limit of status writes.
-    pub(crate) fn count(&self) {
+    pub fn count(&self) {
         let hpas = self.stores.hpas.len();
         self.telemetry.hpas(hpas);
         self.clients.statuses.expect(hpas);

@@ -336,7 +336,7 @@ impl State {
 /// Compares resource versions as numbers of any length, as the API conventions allow for versions of one resource. A
 /// version that is not a number is never older, because a server whose versions are not numbers must not stop all
 /// syncs.
-pub(crate) fn is_older(version: &str, than: &str) -> bool {
+pub fn is_older(version: &str, than: &str) -> bool {
     match (digits(version), digits(than)) {
         (Some(version), Some(than)) => (version.len(), version) < (than.len(), than),
         _ => false,

@@ -29,7 +29,7 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub(crate) use self::hpas::is_older;
+pub use self::hpas::is_older;
 pub use self::hpas::{Change, Hpas, Staleness, Update};
 pub use self::intern::{ContainerInput, PodInput};
 pub use self::pods::{Overlap, Pods, Stats};

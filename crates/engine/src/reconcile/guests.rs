@@ -162,7 +162,7 @@ pub struct RuleInputs<'a> {
 
 impl RuleInputs<'_> {
     /// Decides without further rules.
-    pub(crate) async fn decide_as_upstream(self) -> (Decision, Vec<Arc<Pod>>) {
+    pub async fn decide_as_upstream(self) -> (Decision, Vec<Arc<Pod>>) {
         let Self { mut evaluation, answers, pods, history, at, .. } = self;
         evaluate_metrics(&mut evaluation, answers, &pods, at, |_, _| None).await;
         (evaluation.decide(history, at), pods)

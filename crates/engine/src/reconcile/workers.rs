@@ -65,12 +65,12 @@ impl WorkerPermit {
     }
 
     /// Lets another sync run while this one waits.
-    pub(crate) fn release(&mut self) {
+    pub fn release(&mut self) {
         self.held = None;
     }
 
     /// Waits for a worker again, on behalf of a namespace.
-    pub(crate) async fn acquire(&mut self, namespace: &Arc<str>) {
+    pub async fn acquire(&mut self, namespace: &Arc<str>) {
         if self.held.is_none() {
             self.held = Some(self.lane.workers.acquire(namespace).await);
         }
