@@ -1,6 +1,5 @@
 //! Builds a controller with its stores, queue and watches, for the process, the demo and the tests.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +10,7 @@ use crate::decision_events::{self, DecisionEvents};
 use crate::handover::charges::ChargePermits;
 use crate::handover::{self, Handover, NamespaceIntake, Namespaces, ScopedIntake};
 use crate::options::{MetricSources, Options, ScaleSource};
-use crate::policy::{
-    self, Adapters, Bursts, Kind, List, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader,
-};
+use crate::policy::{Adapters, Bursts, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader};
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use clock::{Jitter, SharedClock};
@@ -320,15 +317,16 @@ impl Assembly {
             controller.runtime.tasks.spawn_until(stop, "metric sources", reading);
         }
         if watches_policies {
-            watch_policies(
-                &controller,
-                &rules.policies,
-                &clients,
-                watched.as_ref(),
+            PolicyWatches {
+                controller: Arc::downgrade(&controller),
+                policies: Arc::clone(&rules.policies),
+                watch: clients.watch,
+                discovery: clients.discovery,
+                statuses: clients.checkpoint,
                 longest_wait,
                 seed,
-                stop,
-            );
+            }
+            .start(watched.as_ref(), &controller.runtime.tasks, stop);
         }
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
@@ -364,7 +362,7 @@ impl Assembly {
                     labels_known(&labels).await;
                 }
                 // The first sync of an HPA needs its policies.
-                policies_first.awaited.answered().await;
+                policies_first.answered().await;
                 watching_hpas.await;
             });
             hpas.push(hpa_watch);
@@ -388,46 +386,6 @@ impl Assembly {
                 let _ = timeout(SYNCED_CHECK_INTERVAL, all).await;
             }
         }
-    }
-}
-
-/// Watches policy objects, and namespaces for their selectors, and writes the statuses of policies. A controller for
-/// some namespaces has no cluster-wide permissions, so it watches only the policy objects in these namespaces.
-fn watch_policies(
-    controller: &Arc<Controller>,
-    policies: &Arc<Policies>,
-    clients: &Clients,
-    namespaces: Option<&BTreeSet<String>>,
-    longest_wait: Duration,
-    seed: u64,
-    stop: &CancellationToken,
-) {
-    let watches = PolicyWatches {
-        controller: Arc::downgrade(controller),
-        policies: Arc::clone(policies),
-        watch: clients.watch.clone(),
-        discovery: clients.discovery.clone(),
-        longest_wait,
-        seed,
-    };
-    let tasks = &controller.runtime.tasks;
-    let writing =
-        policy::write_statuses(Arc::downgrade(controller), Arc::clone(policies), clients.checkpoint.clone());
-    tasks.spawn_until(stop, "statuses of policies", writing);
-    let awaited = &policies.awaited;
-    let Some(namespaces) = namespaces else {
-        awaited.add(List::Namespaces);
-        for kind in Kind::ALL {
-            awaited.add(List::Objects(kind, None));
-            tasks.spawn_until(stop, "watch of policies", watches.clone().run(kind, None));
-        }
-        tasks.spawn_until(stop, "watch of namespaces for policies", watches.run_namespaces());
-        return;
-    };
-    for namespace in namespaces {
-        awaited.add(List::Objects(Kind::Namespaced, Some(namespace.as_str().into())));
-        let watching = watches.clone().run(Kind::Namespaced, Some(namespace.as_str().into()));
-        tasks.spawn_until(stop, "watch of policies", watching);
     }
 }
 

@@ -37,12 +37,10 @@ pub use policies::steps::CONDITION as ACTIVE;
 use policies::steps::PolicyEffect;
 
 pub(crate) use self::adapters::Adapters;
-pub(crate) use self::awaited::List;
 pub use self::inputs::Bursts;
 pub use self::objects::{ANNOTATION, GROUP, Kind, VERSION};
 use self::objects::{PolicyName, PolicyObject};
 pub use self::sources::SourceReader;
-pub(crate) use self::status::run as write_statuses;
 use self::store::Applicable;
 pub use self::store::Policies;
 use self::store::StoredPolicy;

@@ -106,7 +106,7 @@ struct Stored {
 }
 
 /// Writes statuses until the controller is dropped. The gate of `client` admits writes only on the leader.
-pub(crate) async fn run(controller: Weak<Controller>, policies: Arc<Policies>, client: Client) {
+pub(super) async fn run(controller: Weak<Controller>, policies: Arc<Policies>, client: Client) {
     let (mut attempts, mut is_logged) = (Attempts::default(), false);
     loop {
         sleep(INTERVAL).await;

@@ -32,7 +32,7 @@ pub struct Policies {
     /// Whether the watches have delivered a policy, or an HPA with the condition of a policy.
     any: AtomicBool,
     /// The policies that are not known yet.
-    pub(crate) awaited: AwaitedLists,
+    pub(super) awaited: AwaitedLists,
     inner: RwLock<Inner>,
 }
 
@@ -100,6 +100,11 @@ impl Policies {
     /// Describes why policies are not known yet, for the readiness of the process. Empty if all are known.
     pub fn missing(&self) -> Vec<String> {
         self.awaited.missing()
+    }
+
+    /// Waits until each list that the watches await is complete or has failed.
+    pub async fn answered(&self) {
+        self.awaited.answered().await;
     }
 
     /// Applies the annotation of an HPA from the watch. `shows_condition` means that the status of the HPA contains the

@@ -8,9 +8,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::awaited::List;
 use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
+use super::status;
 use super::store::{AT_ONCE, Policies};
 use clock::Jitter;
 use cluster::call::Call;
@@ -19,6 +21,7 @@ use cluster::decode::{DecodeError, meta_of};
 use cluster::error::ApiError;
 use cluster::watch::{Deleted, Handle, Sink, WatchOptions, Watched, watch_of};
 use engine::reconcile::Controller;
+use engine::tasks::Tasks;
 
 /// The interval between two checks of the served kinds.
 const RECHECK: Duration = Duration::from_mins(1);
@@ -40,6 +43,8 @@ pub(crate) struct PolicyWatches {
     pub(crate) watch: Client,
     /// The client of discovery.
     pub(crate) discovery: Client,
+    /// The client of the statuses of policies.
+    pub(crate) statuses: Client,
     /// Maximum pause between two attempts of a watch.
     pub(crate) longest_wait: Duration,
     /// The seed for the jitter of pauses and of watch lengths.
@@ -58,8 +63,38 @@ struct ResourceName {
 }
 
 impl PolicyWatches {
+    /// Starts the watches of policy objects, and of namespaces for their selectors, and the writes of the statuses of
+    /// policies, until `stop`. A controller for some namespaces has no cluster-wide permissions, so it watches only the
+    /// policy objects in these namespaces.
+    pub(crate) fn start(
+        self,
+        namespaces: Option<&BTreeSet<String>>,
+        tasks: &Tasks,
+        stop: &CancellationToken,
+    ) {
+        let (controller, policies) = (self.controller.clone(), Arc::clone(&self.policies));
+        let writing = status::run(controller, policies, self.statuses.clone());
+        tasks.spawn_until(stop, "statuses of policies", writing);
+        let awaited = &self.policies.awaited;
+        let Some(namespaces) = namespaces else {
+            awaited.add(List::Namespaces);
+            for kind in Kind::ALL {
+                awaited.add(List::Objects(kind, None));
+                tasks.spawn_until(stop, "watch of policies", self.clone().run(kind, None));
+            }
+            tasks.spawn_until(stop, "watch of namespaces for policies", self.run_namespaces());
+            return;
+        };
+        for namespace in namespaces {
+            let namespace: Arc<str> = namespace.as_str().into();
+            awaited.add(List::Objects(Kind::Namespaced, Some(Arc::clone(&namespace))));
+            let watching = self.clone().run(Kind::Namespaced, Some(namespace));
+            tasks.spawn_until(stop, "watch of policies", watching);
+        }
+    }
+
     /// Watches one kind in a namespace, or in all namespaces, while the server serves the kind. Never returns.
-    pub(crate) async fn run(self, kind: Kind, namespace: Option<Arc<str>>) {
+    async fn run(self, kind: Kind, namespace: Option<Arc<str>>) {
         let mut reported = None::<bool>;
         let list = List::Objects(kind, namespace.clone());
         loop {
@@ -93,7 +128,7 @@ impl PolicyWatches {
     }
 
     /// Watches the labels of all namespaces. Never returns.
-    pub(crate) async fn run_namespaces(self) {
+    async fn run_namespaces(self) {
         let (controller, policies) = (self.controller.clone(), Arc::clone(&self.policies));
         let intake = NamespaceIntake { controller, policies, listed: None };
         let (handle, watching) = watch_of(Namespaces, self.watch.clone(), self.options(None, 2), intake);
