@@ -5,7 +5,7 @@
 
 mod plant;
 
-use controller::history::checkpoint::Shard;
+use journal::history::checkpoint::Shard;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

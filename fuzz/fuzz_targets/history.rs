@@ -10,9 +10,9 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use autoscaling::history::{History, ObservedRescale, RECOMMENDATIONS, SCALE_EVENTS};
 use autoscaling::status::Status;
-use controller::history::codec::{decode, encode};
 use engine::reconcile::KeptHistory;
 use jiff::Timestamp;
+use journal::history::codec::{decode, encode};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

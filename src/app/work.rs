@@ -15,10 +15,10 @@ use crate::cli::Config;
 use clock::SharedClock;
 use cluster::client::{Client, Clients};
 use controller::assembly::Assembly;
-use controller::history::checkpoint::{Checkpoint, Running};
-use controller::history::restore;
 use engine::reconcile::Controller;
 use engine::telemetry::metrics::Metrics as Telemetry;
+use journal::history::checkpoint::{Checkpoint, Running};
+use journal::history::restore;
 
 /// Time limit for syncs in flight at shutdown. The sum of the time limits for syncs, events and the Lease is below the
 /// default grace period of a pod, 30 s.

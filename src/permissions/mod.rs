@@ -16,10 +16,10 @@ use serde_json::Value;
 use cluster::permission::{Permission, Subject, row};
 use controller::handover::objects::GuardObjects;
 use controller::handover::scope::Scope;
-use controller::history::rebuild::event_list_permission;
 use controller::options::ScaleSource;
 use controller::policy::{self, Kind};
 use engine::targets::{definition_permission, target_watch_permission};
+use journal::history::rebuild::event_list_permission;
 use sources::SourceFile;
 
 use crate::cli::Config;

@@ -62,7 +62,7 @@ pub use self::options::ServeError;
 use self::options::Serving;
 pub use self::pages::Endpoints;
 use self::tls::Certificates;
-use controller::record::Answer;
+use journal::record::Answer;
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -12,8 +12,8 @@ use http_body_util::Full;
 use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::permission::{Action, ResourceAction};
 use controller::page::{HANDOVER, JSON, PARITY};
-use controller::record::{Answer, Decisions, DecisionsRequest, JsonPage};
 use engine::telemetry::metrics::{self, Metrics};
+use journal::record::{Answer, Decisions, DecisionsRequest, JsonPage};
 
 /// The contents of the served pages. Clones share one state.
 #[derive(Clone)]

@@ -10,10 +10,10 @@ use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Answers, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, decide, plan};
-use controller::history::codec;
 use engine::reconcile::{Histories, KeptHistory, SyncSchedule};
 use engine::store::Key;
 use jiff::{SignedDuration, Timestamp};
+use journal::history::codec;
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 

@@ -10,7 +10,6 @@ use autoscaling::settings::Settings;
 use clock::{Clock, SharedClock, VirtualClock};
 use cluster::client::{ClientOptions, Clients};
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::history::codec;
 use controller::options::Options;
 use engine::reconcile::queue::Queue;
 use engine::reconcile::{ConcludedSync, KeptHistory, Observer};
@@ -23,6 +22,7 @@ use fake_cluster::{
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
+use journal::history::codec;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};

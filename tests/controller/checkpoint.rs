@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
-use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use journal::history::checkpoint::CheckpointPlace;
 use serde_json::{Value, json};
 
 use crate::support::objects::{SHOP, external, hpa};

@@ -168,7 +168,7 @@ async fn scale_down_after_the_window(end: LeaderExit, seconds: f64, is_written: 
         None
     };
     if end == LeaderExit::LostMaps {
-        for name in controller::history::checkpoint::CheckpointPlace::default().names() {
+        for name in journal::history::checkpoint::CheckpointPlace::default().names() {
             stage.cluster.delete("configmaps", "kube-system", &name).unwrap();
         }
     }

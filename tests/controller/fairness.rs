@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
-use controller::record::{Answer, DecisionsRequest};
 use engine::store::Key;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest};
 use http::StatusCode;
+use journal::record::{Answer, DecisionsRequest};
 use serde_json::{Value, json};
 
 use crate::support::objects::{deployment, external, hpa};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
-use controller::history::checkpoint::CheckpointPlace;
 use fake_cluster::{Answer, Exchange, Link, Server};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use journal::history::checkpoint::CheckpointPlace;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

@@ -6,12 +6,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::decision_events::{self, DecisionEvents};
 use crate::handover::charges::ChargePermits;
 use crate::handover::{self, Handover, NamespaceIntake, Namespaces, ScopedIntake};
 use crate::options::{MetricSources, Options, ScaleSource};
 use crate::policy::{Adapters, Bursts, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader};
-use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use clock::{Jitter, SharedClock};
 use cluster::client::Clients;
@@ -31,6 +29,8 @@ use engine::store::{Hpas, Overlap, Pods};
 use engine::targets::{self, Targets};
 use engine::tasks::Tasks;
 use engine::telemetry::metrics::Metrics as Telemetry;
+use journal::decision_events::{self, DecisionEvents};
+use journal::record::{Comparisons, Decisions, Record};
 use sources::SourceObserver;
 
 /// The interval at which [`Assembly::synced`] and [`labels_known`] check whether a missing list is forbidden.

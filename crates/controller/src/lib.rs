@@ -6,13 +6,10 @@
 //! compares its decisions with those of another controller.
 
 pub mod assembly;
-mod decision_events;
 pub mod election;
 pub mod handover;
-pub mod history;
 pub mod options;
 pub mod page;
 pub mod policy;
-pub mod record;
 pub mod shadow;
 pub mod takeover;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::handover::charges::{ChargeRow, Charges, GuardProof};
 use crate::handover::scope::Scope;
-use crate::record::{Answer, JsonPage};
+use journal::record::{Answer, JsonPage};
 
 /// The path of the shadow report.
 pub const PARITY: &str = "/parity";

@@ -26,8 +26,8 @@ use ::cluster::call::Call;
 use ::cluster::client::ClientError;
 use ::cluster::error::ApiError;
 use ::cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
-use controller::record::wire::{API_VERSION, ControllerInfo};
 use controller::shadow::wire::{Change, Counts, InconclusiveReason, SHADOW_REPORT, ShadowReport, Verdict};
+use journal::record::wire::{API_VERSION, ControllerInfo};
 
 /// Maximum size of a response, in bytes.
 const LARGEST: usize = 64 << 20;

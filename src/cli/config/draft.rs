@@ -7,7 +7,7 @@ use autoscaling::settings::Version;
 use clap::ArgMatches;
 use controller::election::{Timing, TimingError};
 use controller::handover::scope::Scope;
-use controller::history::checkpoint::CheckpointPlace;
+use journal::history::checkpoint::CheckpointPlace;
 use rustls::{CipherSuite, NamedGroup};
 
 use super::{

@@ -12,8 +12,8 @@ use crate::logging::LogOptions;
 use crate::serve::options::{CertificateFiles, Serving};
 use controller::election::Timing;
 use controller::handover::objects::BUILT_IN_USERS;
-use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
+use journal::history::checkpoint::CheckpointPlace;
 
 /// The namespace of the ServiceAccount of `--use-service-account-credentials`.
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";

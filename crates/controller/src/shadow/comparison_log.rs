@@ -9,10 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::Shadow;
 use super::wire::{Change, Counts, Hour, SHADOW_REPORT, ShadowReport, Verdict};
 use crate::handover::charges;
-use crate::record::wire::{API_VERSION, Comparison, ControllerInfo, Difference};
-use crate::record::{Answer, Comparisons, JsonPage};
 use engine::reconcile::Controller;
 use engine::store::Key;
+use journal::record::wire::{API_VERSION, Comparison, ControllerInfo, Difference};
+use journal::record::{Answer, Comparisons, JsonPage};
 
 /// Maximum number of changes in the record.
 const CHANGES: usize = 4096;

@@ -8,7 +8,7 @@ use std::ops::AddAssign;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::record::wire::ControllerInfo;
+use journal::record::wire::ControllerInfo;
 
 /// `kind` of the response. Its `apiVersion` is that of the decisions API.
 pub const SHADOW_REPORT: &str = "ShadowReport";

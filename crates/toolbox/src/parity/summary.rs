@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::words;
-use controller::record::wire::{API_VERSION, ControllerInfo};
 use controller::shadow::wire::{Change, Counts, InconclusiveReason, ShadowReport, Verdict};
+use journal::record::wire::{API_VERSION, ControllerInfo};
 
 /// The `kind` of the report as JSON.
 pub const PARITY_REPORT: &str = "ParityReport";
@@ -233,8 +233,8 @@ mod tests {
     use super::*;
     use crate::explain::{Style, Zone};
     use crate::parity::{page, render};
-    use controller::record::wire::ControllerInfo;
     use controller::shadow::wire::ShadowReport;
+    use journal::record::wire::ControllerInfo;
 
     const DAY: Duration = Duration::from_hours(24);
 

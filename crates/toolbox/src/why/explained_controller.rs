@@ -17,8 +17,8 @@ use crate::words::duration;
 use cluster::call::Call;
 use cluster::client::Clients;
 use controller::options::Options;
-use controller::record::wire::{API_VERSION, ControllerInfo, DecisionList};
 use engine::store::Key;
+use journal::record::wire::{API_VERSION, ControllerInfo, DecisionList};
 
 /// The options of a decision.
 #[derive(Debug, Clone, PartialEq)]

@@ -21,8 +21,8 @@ use clock::SharedClock;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
-use controller::record::wire::{ActionTaken, DecisionList, DecisionResult, DecisionSummaryList, Outcome};
 use engine::store::Key;
+use journal::record::wire::{ActionTaken, DecisionList, DecisionResult, DecisionSummaryList, Outcome};
 use policies::steps::PolicyEffect;
 
 /// Maximum number of records to read concurrently.

@@ -30,10 +30,10 @@ use cluster::gate::{Gate, Refusal};
 use cluster::server::{self, Server};
 use controller::assembly::{Parts, Phase};
 use controller::options::Options;
-use controller::record::wire::{ControllerInfo, DecisionList};
 use engine::reconcile::{ConcludedSync, Controller, Observer, SourceReading, WorkerPermit};
 use engine::store::{HpaRecord, Key};
 use engine::telemetry::metrics::Metrics as Telemetry;
+use journal::record::wire::{ControllerInfo, DecisionList};
 use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 

@@ -13,7 +13,7 @@ use super::situation::{
 use crate::explain::{self, Line, Role, Step, Style, Zone};
 use crate::words;
 use controller::handover::scope::BUILT_IN;
-use controller::record::wire::Comparison;
+use journal::record::wire::Comparison;
 use policies::burst::{BurstStep, BurstWindow};
 use policies::steps::{PolicyEffect, Step as PolicyStep};
 

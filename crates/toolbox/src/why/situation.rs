@@ -21,9 +21,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use controller::handover::scope::BUILT_IN;
-use controller::record::wire::Comparison;
 use engine::reconcile::SourceReading;
 use engine::store::{HpaRecord, Key};
+use journal::record::wire::Comparison;
 use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 

@@ -1,7 +1,7 @@
 //! The readings of a sync from the sources that a scaling policy names.
 
-use controller::record::wire::DecisionList;
 use engine::reconcile::{NO_SOURCES, SourceReading, SourceValue};
+use journal::record::wire::DecisionList;
 
 use super::Situation;
 use super::from;

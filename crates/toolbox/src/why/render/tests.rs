@@ -5,7 +5,7 @@ use super::*;
 use crate::why::findings::findings;
 use crate::why::scene::{Scene, ago, external, external_metric, pod, pods_metric, starting, usage, usages};
 use crate::why::situation::{FieldManager, FlagUse, Owner, Refused};
-use controller::record::wire::Difference;
+use journal::record::wire::Difference;
 use policies::resolve::ModeStep;
 use policies::spec::Mode;
 

@@ -35,20 +35,20 @@ const MAX_MESSAGE: usize = 1024;
 
 /// Options and collaborators of [`DecisionEvents`].
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub struct Parts {
     /// Sends the events.
-    pub(crate) events: Recorder,
+    pub events: Recorder,
     /// No event is recorded while the gate refuses writes.
-    pub(crate) gate: Arc<Gate>,
+    pub gate: Arc<Gate>,
     /// Issues the permits for the events of each HPA. `None` permits all events.
-    pub(crate) permits: Option<Arc<dyn Permits>>,
+    pub permits: Option<Arc<dyn Permits>>,
     /// Counts the events.
-    pub(crate) telemetry: Telemetry,
+    pub telemetry: Telemetry,
 }
 
 /// Records an event about an HPA when the outcome of its syncs changes.
 #[derive(Debug)]
-pub(crate) struct DecisionEvents {
+pub struct DecisionEvents {
     parts: Parts,
     state: Mutex<State>,
 }
@@ -122,7 +122,8 @@ impl Budget {
 }
 
 impl DecisionEvents {
-    pub(crate) fn new(parts: Parts) -> Self {
+    /// Creates an observer that has reported no outcome.
+    pub fn new(parts: Parts) -> Self {
         let state = State { reported: BTreeMap::new(), budget: Budget::new(Instant::now()) };
         Self { parts, state: Mutex::new(state) }
     }

@@ -3,16 +3,24 @@
 use std::sync::Arc;
 
 use autoscaling::history::{History, Recommendation, ScaleEvent};
+use autoscaling::settings::Settings;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::assembly::{Parts, Phase};
 use crate::history::{RestoreCounts, restore};
-use crate::options::Options;
 use clock::VirtualClock;
 use cluster::client::ClientOptions;
+use cluster::events::{EventOptions, Recorder};
+use cluster::mapper::Mapper;
+use cluster::metrics::{ApiMetrics, MetricsOptions};
+use cluster::scale::Scales;
+use cluster::status::Statuses;
+use engine::reconcile::queue::Queue;
+use engine::reconcile::{ApiClients, Guests, Runtime, Stores, SyncSchedule, Workers};
 use engine::store::{HpaRecord, Key};
+use engine::tasks::Tasks;
 use fake_cluster::Cluster;
+use tokio_util::sync::CancellationToken;
 
 struct World {
     cluster: Cluster,
@@ -32,16 +40,41 @@ impl World {
 
     /// Creates a controller with the given number of HPAs, with `behavior` and without histories.
     fn controller(&self, hpas: u32) -> Arc<Controller> {
-        let parts = Parts {
-            clients: &self.clients,
-            options: &Options::default(),
+        let clients = &self.clients;
+        let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+        let metrics = Arc::new(ApiMetrics::new(clients, Arc::clone(&mapper), MetricsOptions::default()));
+        let (events, _) =
+            Recorder::new(clients.core.clone(), Arc::clone(&self.clock), EventOptions::default());
+        let (telemetry, period) = (Telemetry::new(), Duration::from_secs(15));
+        let controller = Arc::new(Controller {
+            stores: Stores {
+                hpas: Arc::default(),
+                pods: Arc::default(),
+                overlap: Arc::default(),
+                targets: None,
+                histories: Histories::new(),
+            },
+            clients: ApiClients {
+                mapper,
+                scales: Scales::new(clients.scale.clone()),
+                statuses: Statuses::new(clients.status.clone(), "concertina"),
+                metrics,
+                events,
+            },
+            guests: Guests::default(),
+            runtime: Runtime {
+                queue: Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler"))),
+                phases: Arc::new(SyncSchedule::without_slots(period)),
+                workers: Workers::new(1),
+                tasks: Tasks::default(),
+                decisions_end: CancellationToken::new(),
+            },
+            telemetry,
             clock: Arc::clone(&self.clock),
-            telemetry: Telemetry::new(),
-            observers: Vec::new(),
-            seed: 0,
-            phase: Phase::FirstSync,
-        };
-        let controller = parts.controller();
+            settings: Settings::default(),
+            stale_guard: true,
+            period,
+        });
         controller.stores.hpas.begin(None);
         for n in 0..hpas {
             controller.stores.hpas.apply(record(n));
