@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use autoscaling::spec::Spec;
 use clock::SystemClock;
-use controller::handover::admission::{Facts, Refused, Request, ReviewError, Verdict, decide};
-use controller::handover::charges::{Charges, GuardProof};
-use controller::handover::scope::{ControllerName, LABEL};
+use coexist::handover::admission::{Facts, Refused, Request, ReviewError, Verdict, decide};
+use coexist::handover::charges::{Charges, GuardProof};
+use coexist::handover::scope::{ControllerName, LABEL};
 use engine::store::{HpaRecord, Key};
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;

@@ -22,12 +22,12 @@ use crate::serve::webhook::Webhook;
 use clock::SharedClock;
 use cluster::client::{Client, Clients};
 use cluster::events::{EventOptions, Recorder};
+use coexist::handover::Handover;
+use coexist::handover::objects::GuardObjects;
+use coexist::handover::scope::Scope;
+use coexist::takeover::{Parts, TakeOver};
 use controller::assembly::{Assembly, STATUS_MANAGER};
 use controller::election::LeaderState;
-use controller::handover::Handover;
-use controller::handover::objects::GuardObjects;
-use controller::handover::scope::Scope;
-use controller::takeover::{Parts, TakeOver};
 use engine::reconcile::{Controller, Observers};
 use engine::telemetry::metrics::Metrics as Telemetry;
 

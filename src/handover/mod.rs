@@ -43,11 +43,11 @@ use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::mapper::Mapper;
 use cluster::typed;
+use coexist::handover::admission::{Facts, Request, Verdict, decide};
+use coexist::handover::charges::{Charges, GuardProof};
+use coexist::handover::objects::GuardObjects;
+use coexist::handover::proof::{Defect, policies, webhook};
 use controller::election::LeaseLife;
-use controller::handover::admission::{Facts, Request, Verdict, decide};
-use controller::handover::charges::{Charges, GuardProof};
-use controller::handover::objects::GuardObjects;
-use controller::handover::proof::{Defect, policies, webhook};
 use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// The interval between checks while the guard is proven.
@@ -218,7 +218,7 @@ impl Check {
 fn set_bundle(configuration: &mut ValidatingWebhookConfiguration, bundle: &str) -> bool {
     let mut changed = false;
     for webhook in configuration.webhooks.iter_mut().flatten() {
-        if webhook.name != controller::handover::objects::WEBHOOK {
+        if webhook.name != coexist::handover::objects::WEBHOOK {
             continue;
         }
         let current = webhook.client_config.ca_bundle.as_ref().map(|bytes| bytes.0.as_slice());

@@ -15,9 +15,9 @@ use super::authority::Authorities;
 use super::certificate::{Certificate, SECRET_KEY, service_name};
 use super::{Check, CheckedGuard};
 use clock::{Clock, SharedClock, VirtualClock};
-use controller::handover::charges::{Charges, GuardProof};
-use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
-use controller::handover::scope::ControllerName;
+use coexist::handover::charges::{Charges, GuardProof};
+use coexist::handover::objects::{BUILT_IN_USERS, GuardObjects};
+use coexist::handover::scope::ControllerName;
 
 const NAMESPACE: &str = "concertina-system";
 const NAME: &str = "concertina-handover";

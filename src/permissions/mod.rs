@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use cluster::permission::{Permission, Subject, row};
-use controller::handover::objects::GuardObjects;
-use controller::handover::scope::Scope;
+use coexist::handover::objects::GuardObjects;
+use coexist::handover::scope::Scope;
 use controller::options::ScaleSource;
 use controller::policy::{self, Kind};
 use engine::targets::{definition_permission, target_watch_permission};

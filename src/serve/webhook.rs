@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use controller::handover::admission::{MAX_BODY, ReviewError};
-use controller::handover::objects::PATH;
+use coexist::handover::admission::{MAX_BODY, ReviewError};
+use coexist::handover::objects::PATH;
 use controller::page::JSON;
 use engine::telemetry::metrics::Metrics as Telemetry;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};

@@ -10,7 +10,7 @@ pub(crate) mod rig;
 
 use std::time::Duration;
 
-use controller::handover::scope::ControllerName;
+use coexist::handover::scope::ControllerName;
 use fake_cluster::{FaultAction, FaultRule};
 use serde_json::{Value, json};
 

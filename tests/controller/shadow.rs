@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use autoscaling::settings::Settings;
 use cluster::client::Clients;
+use coexist::shadow::wire::{Counts, InconclusiveReason, ShadowReport, Verdict};
 use concertina::app::client_options;
 use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::Options;
-use controller::shadow::wire::{Counts, InconclusiveReason, ShadowReport, Verdict};
 use engine::store::Key;
 use engine::telemetry::metrics::Metrics;
 use serde_json::{Value, json};

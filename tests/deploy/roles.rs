@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
-use controller::handover::proof;
-use controller::handover::scope::ControllerName;
+use coexist::handover::objects::{BUILT_IN_USERS, GuardObjects};
+use coexist::handover::proof;
+use coexist::handover::scope::ControllerName;
 use serde_json::Value;
 
 use crate::rendered::{

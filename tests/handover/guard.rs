@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coexist::handover::objects::{BUILT_IN_USERS, GuardObjects};
+use coexist::handover::proof;
+use coexist::handover::scope::ControllerName;
 use concertina::handover::{Plurals, Review};
 use concertina::serve::webhook::Reviewer;
 use controller::election::LeaseLife;
-use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
-use controller::handover::proof;
-use controller::handover::scope::ControllerName;
 use fake_cluster::Exchange;
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use coexist::handover::charges::GuardProof;
 use controller::election::LeaseLife;
-use controller::handover::charges::GuardProof;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 

@@ -6,11 +6,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::handover::charges::ChargePermits;
-use crate::handover::{self, Handover, NamespaceIntake, Namespaces, ScopedIntake};
 use crate::options::{MetricSources, Options, ScaleSource};
 use crate::policy::{Adapters, Bursts, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader};
-use crate::shadow::{self, Parity, Shadow};
 use clock::{Jitter, SharedClock};
 use cluster::client::Clients;
 use cluster::events::{EventOptions, Recorder};
@@ -20,6 +17,9 @@ use cluster::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
 use cluster::scale::Scales;
 use cluster::status::{Following, Statuses};
 use cluster::watch::{self, Handle, Informer, WatchOptions};
+use coexist::handover::charges::ChargePermits;
+use coexist::handover::{self, Handover, NamespaceIntake, Namespaces, ScopedIntake};
+use coexist::shadow::{self, Parity, Shadow};
 use engine::reconcile::queue::Queue;
 use engine::reconcile::{
     Alone, ApiClients, Comparator, Controller, EveryHpa, Guests, Histories, HpaIntake, Observer, Observers,

@@ -1,15 +1,11 @@
 //! The HorizontalPodAutoscaler controller without its process: its construction from the [`engine`] and its guests, and
 //! the division of work between replicas.
 //!
-//! [`assembly`] builds a controller. [`record`] and [`history`] contain past decisions. [`policy`] applies scaling
-//! policies to HPAs. [`election`], [`takeover`] and [`handover`] decide which HPAs this controller may write. [`shadow`]
-//! compares its decisions with those of another controller.
+//! [`assembly`] builds a controller from [`options`]. [`policy`] applies scaling policies to HPAs. [`election`] decides
+//! which replica acts, and [`page`] has the paths of the pages.
 
 pub mod assembly;
 pub mod election;
-pub mod handover;
 pub mod options;
 pub mod page;
 pub mod policy;
-pub mod shadow;
-pub mod takeover;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use autoscaling::settings::Settings;
 use sources::Sources;
 
-use crate::handover::charges::Charges;
-use crate::handover::scope::{ControllerName, Scope};
 use clock::SharedClock;
+use coexist::handover::charges::Charges;
+use coexist::handover::scope::{ControllerName, Scope};
 
 /// The maximum age of a metrics response that several HPAs use. Syncs of one period share most responses, and a value is
 /// at most a third of the default period older than with a request per HPA.

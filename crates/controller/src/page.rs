@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::handover::charges::{ChargeRow, Charges, GuardProof};
-use crate::handover::scope::Scope;
+use coexist::handover::charges::{ChargeRow, Charges, GuardProof};
+use coexist::handover::scope::Scope;
 use journal::record::{Answer, JsonPage};
 
 /// The path of the shadow report.

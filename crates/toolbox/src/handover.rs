@@ -29,7 +29,7 @@ use clock::SharedClock;
 use cluster::client::{ClientError, ClientOptions, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig::{self, KubeconfigError};
-use controller::handover::scope::ControllerName;
+use coexist::handover::scope::ControllerName;
 use engine::store::Key;
 
 const API_VERSION: &str = "concertina/v1";
@@ -104,7 +104,7 @@ pub enum HandoverError {
     #[error(
         "{object} has the label {}={value} of another instance: remove that label first, with handover disable \
          --controller-name={value}",
-        controller::handover::scope::LABEL
+        coexist::handover::scope::LABEL
     )]
     OtherInstance {
         /// The object, such as `namespace shop` or `HPA shop/web`.

@@ -9,7 +9,7 @@ use cluster::client::Client;
 use cluster::decode::DecodeError;
 use cluster::error::ApiError;
 use cluster::watch::{Collection, each};
-use controller::handover::scope::LABEL;
+use coexist::handover::scope::LABEL;
 
 #[derive(Deserialize)]
 struct Namespace {

@@ -26,7 +26,7 @@ use ::cluster::call::Call;
 use ::cluster::client::ClientError;
 use ::cluster::error::ApiError;
 use ::cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
-use controller::shadow::wire::{Change, Counts, InconclusiveReason, SHADOW_REPORT, ShadowReport, Verdict};
+use coexist::shadow::wire::{Change, Counts, InconclusiveReason, SHADOW_REPORT, ShadowReport, Verdict};
 use journal::record::wire::{API_VERSION, ControllerInfo};
 
 /// Maximum size of a response, in bytes.

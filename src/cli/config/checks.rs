@@ -10,7 +10,7 @@ use std::time::Duration;
 use autoscaling::duration::GoDuration;
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Version;
-use controller::handover::scope::{ControllerName, Scope};
+use coexist::handover::scope::{ControllerName, Scope};
 use controller::options::ScaleSource;
 use rustls::{CipherSuite, NamedGroup};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use autoscaling::settings::Version;
 use clap::ArgMatches;
+use coexist::handover::scope::Scope;
 use controller::election::{Timing, TimingError};
-use controller::handover::scope::Scope;
 use journal::history::checkpoint::CheckpointPlace;
 use rustls::{CipherSuite, NamedGroup};
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub use self::draft::Draft;
 use crate::logging::LogOptions;
 use crate::serve::options::{CertificateFiles, Serving};
+use coexist::handover::objects::BUILT_IN_USERS;
 use controller::election::Timing;
-use controller::handover::objects::BUILT_IN_USERS;
 use controller::options::Options;
 use journal::history::checkpoint::CheckpointPlace;
 

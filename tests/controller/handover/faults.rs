@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use coexist::handover::scope::Scope;
 use concertina::cli::Config;
 use concertina::cli::config::HandoverGuard;
-use controller::handover::scope::Scope;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
@@ -218,7 +218,7 @@ async fn hpa_moves_between_instances_with_the_value_of_its_label() {
     label(&stage, "a", Some("concertina"));
     let one = Replica::start(&stage);
     let two = Replica::with(&stage, |config| {
-        config.controller.controller_name = controller::handover::scope::ControllerName::new("blue").unwrap();
+        config.controller.controller_name = coexist::handover::scope::ControllerName::new("blue").unwrap();
     });
     for replica in [&one, &two] {
         replica.prove();

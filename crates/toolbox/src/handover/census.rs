@@ -11,7 +11,7 @@ use crate::namespaces::labels;
 use cluster::client::Clients;
 use cluster::decode::DecodeError;
 use cluster::watch::{Collection, each};
-use controller::handover::scope::{self, By, ControllerName, LABEL, Membership};
+use coexist::handover::scope::{self, By, ControllerName, LABEL, Membership};
 use engine::store::Key;
 
 /// The field manager of Concertina: the first part of its `User-Agent`.

@@ -29,7 +29,7 @@ use crate::words::counted;
 use cluster::call::Call;
 use cluster::client::Clients;
 use cluster::error::ApiError;
-use controller::handover::scope::{BUILT_IN, ControllerName, LABEL};
+use coexist::handover::scope::{BUILT_IN, ControllerName, LABEL};
 use engine::store::Key;
 
 /// Maximum number of attempts at a change. A write of the object between the read and the patch causes a conflict.

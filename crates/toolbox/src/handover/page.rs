@@ -13,7 +13,7 @@ use crate::words::counted;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
-use controller::shadow::wire::{Counts, ShadowReport};
+use coexist::shadow::wire::{Counts, ShadowReport};
 use engine::store::Key;
 
 /// Maximum size of the page `/handover`, in bytes. The limit admits 10,000 rows.

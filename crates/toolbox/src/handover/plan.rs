@@ -13,7 +13,7 @@ use crate::options::handover::Guard;
 use crate::options::to_yaml;
 use crate::words::{self, counted};
 use cluster::server::{self, Server};
-use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
+use coexist::handover::objects::{BUILT_IN_USERS, GuardObjects};
 
 /// The first minor version of Kubernetes in which match conditions of webhooks and ValidatingAdmissionPolicies are
 /// stable.

@@ -13,7 +13,7 @@ use super::page::{ForeignWrite, GuardState, Page, PageError};
 use super::{API_VERSION, HandoverError, Session, Verdict, unavailable};
 use crate::explain::{Cell, Role, Style, Zone, plain};
 use crate::options::handover::Change;
-use controller::handover::scope::{By, ControllerName, LABEL};
+use coexist::handover::scope::{By, ControllerName, LABEL};
 use engine::store::Key;
 
 /// The state of an HPA that the leader does not list, and of all HPAs if the leader's page is unavailable.

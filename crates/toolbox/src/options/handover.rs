@@ -12,8 +12,8 @@ use super::{
     token_file, utc, verbosity, why,
 };
 use ::cluster::kubeconfig::ClusterOptions;
-use controller::handover::objects::BUILT_IN_USERS;
-use controller::handover::scope::ControllerName;
+use coexist::handover::objects::BUILT_IN_USERS;
+use coexist::handover::scope::ControllerName;
 
 /// The options of `handover`.
 #[derive(Debug, Clone, PartialEq, Eq)]

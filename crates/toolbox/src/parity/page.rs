@@ -6,7 +6,7 @@ use super::summary::{self, Answer, Summary};
 use crate::explain::Zone;
 use crate::simulate::page::hash;
 use crate::words::html;
-use controller::shadow::wire::{Change, Counts};
+use coexist::shadow::wire::{Change, Counts};
 
 const STYLE: &str = include_str!("page.css");
 /// Maximum number of changes to list per section.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::words;
-use controller::shadow::wire::{Change, Counts, InconclusiveReason, ShadowReport, Verdict};
+use coexist::shadow::wire::{Change, Counts, InconclusiveReason, ShadowReport, Verdict};
 use journal::record::wire::{API_VERSION, ControllerInfo};
 
 /// The `kind` of the report as JSON.
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::explain::{Style, Zone};
     use crate::parity::{page, render};
-    use controller::shadow::wire::ShadowReport;
+    use coexist::shadow::wire::ShadowReport;
     use journal::record::wire::ControllerInfo;
 
     const DAY: Duration = Duration::from_hours(24);

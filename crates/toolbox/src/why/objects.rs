@@ -21,7 +21,7 @@ use cluster::decode::{self, DecodeError, HpaObject};
 use cluster::error::ApiError;
 use cluster::mapper::Mapper;
 use cluster::watch::{Collection, Sink, each};
-use controller::handover::scope::LABEL;
+use coexist::handover::scope::LABEL;
 use engine::reconcile::{Controller, HpaIntake, PodIntake};
 use engine::store::Key;
 

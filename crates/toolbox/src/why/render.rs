@@ -12,7 +12,7 @@ use super::situation::{
 };
 use crate::explain::{self, Line, Role, Step, Style, Zone};
 use crate::words;
-use controller::handover::scope::BUILT_IN;
+use coexist::handover::scope::BUILT_IN;
 use journal::record::wire::Comparison;
 use policies::burst::{BurstStep, BurstWindow};
 use policies::steps::{PolicyEffect, Step as PolicyStep};

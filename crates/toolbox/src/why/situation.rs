@@ -20,7 +20,7 @@ pub use findings::facts::{
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use controller::handover::scope::BUILT_IN;
+use coexist::handover::scope::BUILT_IN;
 use engine::reconcile::SourceReading;
 use engine::store::{HpaRecord, Key};
 use journal::record::wire::Comparison;

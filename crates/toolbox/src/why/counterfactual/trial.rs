@@ -16,7 +16,7 @@ use policies::steps::Step;
 
 use super::{Change, Situation, Threshold};
 use crate::why::situation::Source;
-use controller::shadow::replay::at_level;
+use coexist::shadow::replay::at_level;
 use engine::store::HpaRecord;
 
 /// The level of zero usage.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::SystemClock;
-use controller::handover::charges::{Charges, Placement};
-use controller::handover::scope::ControllerName;
+use coexist::handover::charges::{Charges, Placement};
+use coexist::handover::scope::ControllerName;
 use engine::store::{HpaRecord, Key};
 use peak_alloc::PeakAlloc;
 use serde_json::json;

@@ -16,7 +16,7 @@ use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Applies HPAs in scope like [`HpaIntake`](engine::reconcile::HpaIntake), and moves HPAs in and out of scope.
 #[derive(Debug)]
-pub(crate) struct ScopedIntake {
+pub struct ScopedIntake {
     controller: Arc<Controller>,
     charges: Arc<Charges>,
     namespace: Option<Arc<str>>,
@@ -27,11 +27,7 @@ pub(crate) struct ScopedIntake {
 impl ScopedIntake {
     /// Creates the intake for the HPAs of one namespace, or of all namespaces with `None`. The watch must cover the
     /// same namespaces.
-    pub(crate) fn new(
-        controller: Arc<Controller>,
-        charges: Arc<Charges>,
-        namespace: Option<Arc<str>>,
-    ) -> Self {
+    pub fn new(controller: Arc<Controller>, charges: Arc<Charges>, namespace: Option<Arc<str>>) -> Self {
         Self { controller, charges, namespace, outside: None }
     }
 }

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::charges::{Charges, GuardProof};
-pub(crate) use self::intake::ScopedIntake;
+pub use self::intake::ScopedIntake;
 use self::machine::{Cause, Input, Output, Proof, State};
 use self::moves::Moves;
 pub use self::moves::{NamespaceIntake, Namespaces};
@@ -91,7 +91,7 @@ impl Handover {
     }
 
     /// Sets the controller, once per process.
-    pub(crate) fn begin(&self, controller: &Arc<Controller>) {
+    pub fn begin(&self, controller: &Arc<Controller>) {
         let _ = self.controller.set(Arc::downgrade(controller));
     }
 
