@@ -26,10 +26,10 @@ use autoscaling::selector::Selector;
 use cluster::decode;
 use cluster::status::StatusTarget;
 use cluster::watch::{Sink as _, Watched as _};
-use controller::policy::{GROUP, Kind, Policies, VERSION};
 use engine::reconcile::PodIntake;
 use engine::store::{ContainerInput, HpaRecord, Hpas, Key, Overlap, PodInput, Pods};
 use jiff::Timestamp;
+use rulebook::{GROUP, Kind, Policies, VERSION};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -17,9 +17,9 @@ use cluster::permission::{Permission, Subject, row};
 use coexist::handover::objects::GuardObjects;
 use coexist::handover::scope::Scope;
 use controller::options::ScaleSource;
-use controller::policy::{self, Kind};
 use engine::targets::{definition_permission, target_watch_permission};
 use journal::history::rebuild::event_list_permission;
+use rulebook::Kind;
 use sources::SourceFile;
 
 use crate::cli::Config;
@@ -130,13 +130,13 @@ fn policy_permissions(config: &Config) -> Vec<Permission> {
         why: "to list and watch scaling policies",
         without: "HPAs that had a policy are not scaled, and others are scaled without one",
         essential: true,
-        ..row(policy::GROUP, kind.resource(), &["list", "watch"])
+        ..row(rulebook::GROUP, kind.resource(), &["list", "watch"])
     });
     let writes = kinds.iter().filter(|_| !controller.dry_run).map(|kind| Permission {
         subresource: "status",
         why: "to report the number of HPAs and invalid fields in the status of policies",
         without: "policies show no status",
-        ..row(policy::GROUP, kind.resource(), &["patch"])
+        ..row(rulebook::GROUP, kind.resource(), &["patch"])
     });
     read.chain(writes).collect()
 }

@@ -7,7 +7,6 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::options::{MetricSources, Options, ScaleSource};
-use crate::policy::{Adapters, Bursts, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader};
 use clock::{Jitter, SharedClock};
 use cluster::client::Clients;
 use cluster::events::{EventOptions, Recorder};
@@ -31,6 +30,7 @@ use engine::tasks::Tasks;
 use engine::telemetry::metrics::Metrics as Telemetry;
 use journal::decision_events::{self, DecisionEvents};
 use journal::record::{Comparisons, Decisions, Record};
+use rulebook::{Adapters, Bursts, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader};
 use sources::SourceObserver;
 
 /// The interval at which [`Assembly::synced`] and [`labels_known`] check whether a missing list is forbidden.

@@ -1,11 +1,10 @@
-//! The HorizontalPodAutoscaler controller without its process: its construction from the [`engine`] and its guests, and
-//! the division of work between replicas.
+//! The HorizontalPodAutoscaler controller without its process.
 //!
-//! [`assembly`] builds a controller from [`options`]. [`policy`] applies scaling policies to HPAs. [`election`] decides
-//! which replica acts, and [`page`] has the paths of the pages.
+//! [`assembly`] builds a controller from [`options`]: the [`engine`] with the [`rulebook`] of scaling policies, the
+//! [`journal`] of decisions, and what lets it [`coexist`] with another controller. [`election`] decides which replica
+//! acts, and [`page`] shows the handover.
 
 pub mod assembly;
 pub mod election;
 pub mod options;
 pub mod page;
-pub mod policy;

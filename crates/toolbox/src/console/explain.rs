@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use ::console::{Explain, Subject};
 use autoscaling::explanation::{DecisionPath, LimitingStep};
-use controller::policy::ANNOTATION;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use journal::record::wire::DecisionList;
+use rulebook::ANNOTATION;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ::console::whatif::{Field, WhatIfError};
 use autoscaling::quantity::Quantity;
 use clock::SystemClock;
-use controller::policy::ANNOTATION;
 use fake_cluster::Cluster;
 use policies::spec::{Level, parse};
+use rulebook::ANNOTATION;
 use serde::Serialize;
 use serde_json::{Value, json};
 

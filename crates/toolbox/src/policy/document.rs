@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::import::FileObject;
 use cluster::watch::Watched;
-use controller::policy::{ANNOTATION, GROUP, Kind, VERSION, read_object};
+use rulebook::{ANNOTATION, GROUP, Kind, VERSION, read_object};
 
 /// A policy object as the controller decodes it.
 pub(super) type PolicyObject = <Kind as Watched>::Object<'static>;

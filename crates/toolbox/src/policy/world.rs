@@ -16,7 +16,7 @@ use crate::namespaces;
 use cluster::client::Clients;
 use cluster::decode::DecodeError;
 use cluster::watch::{Collection, Watched, each};
-use controller::policy::{GROUP, Kind, VERSION, read_object};
+use rulebook::{GROUP, Kind, VERSION, read_object};
 
 /// The HPAs, policies and namespaces of a check.
 #[derive(Debug, Default)]

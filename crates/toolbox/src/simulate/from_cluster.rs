@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clock::{Clock, SystemClock};
-use controller::policy::{ANNOTATION, GROUP, Kind, VERSION};
 use jiff::Timestamp;
+use rulebook::{ANNOTATION, GROUP, Kind, VERSION};
 use serde_json::{Map, Value, json};
 
 use self::measure::Measured;

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::objects::{GROUP, Kind, PolicyName, PolicyObject, PolicyStatus, VERSION};
-use super::store::{Policies, StoredPolicy};
+use crate::objects::{GROUP, Kind, PolicyName, PolicyObject, PolicyStatus, VERSION};
+use crate::store::{Policies, StoredPolicy};
 use cluster::call::Call;
 use cluster::client::Client;
 use cluster::error::ApiError;

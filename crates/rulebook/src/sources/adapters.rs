@@ -16,14 +16,14 @@ use policies::spec::MetricRule;
 use sources::{AdapterGroup, Failure, SourceError, SourceObserver, Sources, described, report_states};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::sources::{MAX_VALUES, SourceReading, SourceValue, SyncMetrics, number};
+use super::{MAX_VALUES, SourceReading, SourceValue, SyncMetrics, number};
 
 /// Interval between two reports of the states of the groups.
 const REPORT: Duration = Duration::from_secs(1);
 
 /// The API groups in use.
 #[derive(Debug)]
-pub(crate) struct Adapters {
+pub struct Adapters {
     clients: Clients,
     mapper: Arc<Mapper>,
     options: MetricsOptions,
@@ -39,7 +39,7 @@ struct OpenGroup {
 impl Adapters {
     /// Creates an instance without clients. `options`: the options of the default groups. Each group has its own limit
     /// of concurrent requests.
-    pub(crate) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
+    pub fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
         Self { clients: clients.clone(), mapper, options, open: Mutex::default() }
     }
 
@@ -67,7 +67,7 @@ impl Adapters {
     }
 
     /// Reports the states of the listed groups once a second. Does not return.
-    pub(crate) async fn report(self: Arc<Self>, sources: Arc<Sources>, observer: impl SourceObserver) {
+    pub async fn report(self: Arc<Self>, sources: Arc<Sources>, observer: impl SourceObserver) {
         let mut states = BTreeMap::new();
         let mut tick = interval(REPORT);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::awaited::List;
-use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
-use super::status;
-use super::store::{AT_ONCE, Policies};
+use crate::awaited::List;
+use crate::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
+use crate::status;
+use crate::store::{AT_ONCE, Policies};
 use clock::Jitter;
 use cluster::call::Call;
 use cluster::client::Client;
@@ -34,21 +34,21 @@ const MAX_RESOURCES: usize = 1 << 20;
 
 /// The collaborators of the watches of policies.
 #[derive(Debug, Clone)]
-pub(crate) struct PolicyWatches {
+pub struct PolicyWatches {
     /// The controller. The reference is weak, because tasks of the controller run the watches.
-    pub(crate) controller: Weak<Controller>,
+    pub controller: Weak<Controller>,
     /// The policies.
-    pub(crate) policies: Arc<Policies>,
+    pub policies: Arc<Policies>,
     /// The client of watches, without a token bucket.
-    pub(crate) watch: Client,
+    pub watch: Client,
     /// The client of discovery.
-    pub(crate) discovery: Client,
+    pub discovery: Client,
     /// The client of the statuses of policies.
-    pub(crate) statuses: Client,
+    pub statuses: Client,
     /// Maximum pause between two attempts of a watch.
-    pub(crate) longest_wait: Duration,
+    pub longest_wait: Duration,
     /// The seed for the jitter of pauses and of watch lengths.
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 #[derive(Deserialize)]
@@ -66,12 +66,7 @@ impl PolicyWatches {
     /// Starts the watches of policy objects, and of namespaces for their selectors, and the writes of the statuses of
     /// policies, until `stop`. A controller for some namespaces has no cluster-wide permissions, so it watches only the
     /// policy objects in these namespaces.
-    pub(crate) fn start(
-        self,
-        namespaces: Option<&BTreeSet<String>>,
-        tasks: &Tasks,
-        stop: &CancellationToken,
-    ) {
+    pub fn start(self, namespaces: Option<&BTreeSet<String>>, tasks: &Tasks, stop: &CancellationToken) {
         let (controller, policies) = (self.controller.clone(), Arc::clone(&self.policies));
         let writing = status::run(controller, policies, self.statuses.clone());
         tasks.spawn_until(stop, "statuses of policies", writing);

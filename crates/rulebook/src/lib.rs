@@ -2,14 +2,21 @@
 //!
 //! A policy comes from the annotation [`ANNOTATION`] of an HPA, from a `ScalingPolicy` of its namespace, or from a
 //! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
-//! `store` finds the policies of an HPA, and `sync` applies them as a guest of its syncs. The sync of an HPA without a
-//! policy is unchanged.
+//! The sync of an HPA without a policy is unchanged.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `objects` | the annotation and the policy objects, as the API server serves them |
+//! | `watches`, `awaited` | the watches of policy objects and namespaces, and their lists that are not complete yet |
+//! | `store` | the policies of each HPA |
+//! | `sync` | the policies as a guest of a sync, with the reads for guards |
+//! | `sources` | the metrics for which a policy names another origin |
+//! | `inputs` | the pods and containers that count for a decision, and the windows of `burst` |
+//! | `status` | the statuses of policy objects |
 //!
 //! This file contains the merged policies of an HPA, their rules for one sync, and their condition and events.
 
-mod adapters;
 mod awaited;
-mod guards;
 mod inputs;
 mod objects;
 mod sources;
@@ -36,16 +43,15 @@ use policies::spec::{Level, Parsed, Problem, ProblemReason, parse};
 pub use policies::steps::CONDITION as ACTIVE;
 use policies::steps::PolicyEffect;
 
-pub(crate) use self::adapters::Adapters;
 pub use self::inputs::Bursts;
 pub use self::objects::{ANNOTATION, GROUP, Kind, VERSION};
 use self::objects::{PolicyName, PolicyObject};
-pub use self::sources::SourceReader;
+pub use self::sources::{Adapters, SourceReader};
 use self::store::Applicable;
 pub use self::store::Policies;
 use self::store::StoredPolicy;
 pub use self::sync::{PolicyGuest, PolicyRules};
-pub(crate) use self::watches::PolicyWatches;
+pub use self::watches::PolicyWatches;
 
 /// The reason of the event about fields without effect.
 pub const INVALID: &str = "InvalidScalingPolicy";

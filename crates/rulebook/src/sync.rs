@@ -1,5 +1,7 @@
 //! Scaling policies as a guest of syncs. Without policies, a sync follows the rules of upstream alone.
 
+mod guards;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +22,12 @@ use policies::steps::{PolicyEffect, SourceReading};
 use policies::{Earlier, TargetState, ready_pods};
 use tokio::time::Instant;
 
-use super::guards::GuardReads;
-use super::inputs::{Bursts, PolicyInputs};
-use super::sources::{
+use self::guards::GuardReads;
+use crate::inputs::{Bursts, PolicyInputs};
+use crate::sources::{
     Arrival, Readings, SourceReader, SyncMetrics, is_of_source, pod_targets, without_sources,
 };
-use super::{Applicable, Policies, Resolved, find, publish};
+use crate::{Applicable, Policies, Resolved, find, publish};
 use clock::SharedClock;
 use engine::reconcile::{
     Basis, ClockReading, Histories, MetricsSource, OwnPeriod, RuleDue, RuleInputs, RuleReport, Rulebook,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::objects::{GROUP, Kind};
+use crate::objects::{GROUP, Kind};
 use cluster::error::ApiError;
 
 /// The time that all HPAs wait for a list that fails. A refused list holds only HPAs that had a policy at once. Other

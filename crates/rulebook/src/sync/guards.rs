@@ -14,8 +14,8 @@ use policies::steps::PolicyEffect;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Resolved;
-use super::sync::PolicyRules;
+use super::PolicyRules;
+use crate::Resolved;
 use cluster::error::ApiError;
 use cluster::mapper::MapError;
 use cluster::watch::{Collection, each, each_labelled};

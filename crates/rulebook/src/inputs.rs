@@ -13,7 +13,7 @@ use policies::choice::{CorrectedInputs, ignore_containers};
 use policies::guards::{OwnedPodsStep, Ownership, owned_pods};
 use policies::steps::Step;
 
-use super::Resolved;
+use crate::Resolved;
 
 /// The rules of a policy for pods and answers, and their effects in one sync.
 #[derive(Debug, Default)]

@@ -290,7 +290,7 @@ mod tests {
         let spec = serde_json::json!({"schedules": entries, "selector": {"matchLabels": entries}});
         let read = policy(Kind::Namespaced, &spec);
         assert!(read.selector.as_ref().unwrap_err().to_string().contains("at most 65536 are allowed"));
-        let parsed = super::super::read_object(&read);
+        let parsed = crate::read_object(&read);
         assert!(parsed.problems[0].to_string().starts_with("the policy has "), "{:?}", parsed.problems);
     }
 

@@ -3,6 +3,8 @@
 //! A query for resource metrics covers cpu and memory of all containers, so one rule of the policy that names kubelets
 //! applies to all resources.
 
+mod adapters;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +24,7 @@ pub(super) use policies::steps::{SourceReading, SourceValue};
 use sources::{Failure, Form, PodTarget, Reading, SourceError, Sources, Target, Values, described, name_of};
 use tokio::time::Instant;
 
-use super::adapters::Adapters;
+pub use self::adapters::Adapters;
 use clock::SharedClock;
 use cluster::client::Client;
 use cluster::metrics::Metrics;
@@ -34,14 +36,17 @@ const MAX_READINGS: usize = 100;
 /// Maximum number of pods in a reading. The first pods by name are kept.
 pub(super) const MAX_VALUES: usize = 10;
 
-/// The sources of `--metric-sources`, the addresses of pods, and the API groups of metrics adapters.
+/// The origins of metrics that policies may name, in addition to the metrics APIs.
 #[derive(Debug, Clone)]
 pub struct SourceReader {
-    pub(crate) sources: Arc<Sources>,
-    pub(crate) addresses: Arc<Addresses>,
-    pub(crate) adapters: Arc<Adapters>,
+    /// The sources of `--metric-sources`.
+    pub sources: Arc<Sources>,
+    /// The addresses of pods, for metrics that come from pods.
+    pub addresses: Arc<Addresses>,
+    /// The API groups of metrics adapters.
+    pub adapters: Arc<Adapters>,
     /// Reads Secrets that a policy names.
-    pub(crate) secrets: Client,
+    pub secrets: Client,
 }
 
 /// Returns the readings of a process without `--metric-sources`: a failed reading for each query that the policy

@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::RwLock;
 use policies::spec::{Level, Parsed, parse};
 
-use super::awaited::AwaitedLists;
-use super::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
-use super::{Merged, read_object};
+use crate::awaited::AwaitedLists;
+use crate::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
+use crate::{Merged, read_object};
 use engine::reconcile::RuleDue;
 use engine::store::{HpaRecord, Key};
 
