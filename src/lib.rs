@@ -1,6 +1,6 @@
 //! Concertina: a drop-in replacement for Kubernetes' HorizontalPodAutoscaler controller.
 //!
-//! This package contains the process: flags, configuration, permissions, serving, start and stop.
+//! This package contains the process: command lines, the check of permissions, serving, start and stop.
 //! `docs/architecture.md` describes the other crates and the path of one sync.
 //!
 //! [`run`] runs a command line. The exit code is 0 after a success or a requested stop, 1 after a failure, and 2 for an
@@ -8,7 +8,6 @@
 //! needs attention.
 
 pub mod app;
-pub mod cli;
 pub mod handover;
 pub mod invocation;
 pub mod logging;
@@ -28,11 +27,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::AppError;
-use crate::cli::{CliError, Config, Program};
 use crate::invocation::{Invocation, ManifestFormat, RbacOptions, Start};
 use crate::logging::for_terminal;
 use clock::{SharedClock, SystemClock};
 use cluster::platform::StopRequests;
+use flags::{CliError, Config, Program, permissions as table};
 use sources::SourceFile;
 
 /// Runs the operation that the command line selects, and returns the exit code. The first word is the name of the
@@ -56,19 +55,18 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Controller(config) => controller(&config),
         Invocation::Rbac(options) => {
             let RbacOptions { config, account, output } = &*options;
-            let mut needed = permissions::needed(config);
+            let mut needed = table::needed(config);
             if let Some(path) = &config.metric_sources {
                 match SourceFile::read(path) {
-                    Ok(file) => needed.extend(permissions::source_permissions(config, &file)),
+                    Ok(file) => needed.extend(table::source_permissions(config, &file)),
                     Err(error) => return failed(&AppError::from(error)),
                 }
             }
-            needed.extend(permissions::optional_watch_permissions(config));
-            let manifest =
-                permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some());
+            needed.extend(table::optional_watch_permissions(config));
+            let manifest = table::manifest(&needed, account, config.controller.watch_namespaces.is_some());
             match output {
                 ManifestFormat::Yaml => print(&manifest),
-                ManifestFormat::Json => match permissions::manifest_as_json(&manifest) {
+                ManifestFormat::Json => match table::manifest_as_json(&manifest) {
                     Ok(list) => print(&list),
                     Err(error) => failed(&error),
                 },

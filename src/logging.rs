@@ -15,51 +15,30 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
 
 use clock::SharedClock;
-
-/// Format and verbosity of logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LogOptions {
-    /// `--logging-format`.
-    pub format: LogFormat,
-    /// `-v`: the level is info up to 3, debug for 4 and 5, and trace from 6.
-    pub verbosity: u32,
-}
-
-/// `--logging-format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// Lines such as `2026-11-21T04:00:00.000000Z  INFO concertina::app: started key="value"`.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
+use flags::config::{LogFormat, LogOptions};
 
 /// The error of a second call of [`set_up`].
 #[derive(Debug, thiserror::Error)]
 #[error("logging is already set up in this process")]
 pub struct AlreadySetUp;
 
-impl LogOptions {
-    fn level(self) -> LevelFilter {
-        match self.verbosity {
-            0..=3 => LevelFilter::INFO,
-            4..=5 => LevelFilter::DEBUG,
-            _ => LevelFilter::TRACE,
-        }
+/// Returns the level of a verbosity.
+fn level(options: LogOptions) -> LevelFilter {
+    match options.verbosity {
+        0..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     }
+}
 
-    /// Selects the logged events. The libraries for HTTP and TLS log details only from verbosity 8. kube's client logs
-    /// only errors, because its warnings contain whole responses of the API server.
-    fn filter(self) -> Targets {
-        let libraries = if self.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
-        Targets::new()
-            .with_default(self.level())
-            .with_targets(
-                ["hyper", "hyper_util", "rustls", "tower", "h2"].map(|library| (library, libraries)),
-            )
-            .with_target("kube_client", LevelFilter::ERROR)
-    }
+/// Selects the logged events. The libraries for HTTP and TLS log details only from verbosity 8. kube's client logs
+/// only errors, because its warnings contain whole responses of the API server.
+fn filter(options: LogOptions) -> Targets {
+    let libraries = if options.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
+    Targets::new()
+        .with_default(level(options))
+        .with_targets(["hyper", "hyper_util", "rustls", "tower", "h2"].map(|library| (library, libraries)))
+        .with_target("kube_client", LevelFilter::ERROR)
 }
 
 /// Logs the events of this process to standard error, with times from `clock`.
@@ -81,7 +60,7 @@ where
         LogFormat::Text => Box::new(layer),
         LogFormat::Json => Box::new(layer.json().flatten_event(true)),
     };
-    tracing_subscriber::registry().with(layer).with(options.filter())
+    tracing_subscriber::registry().with(layer).with(filter(options))
 }
 
 /// Formats times in UTC with microseconds.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::cli::{CliError, Parsed, Program};
+use flags::{CliError, Parsed, Program};
 
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[];

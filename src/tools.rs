@@ -17,15 +17,17 @@ use toolbox::process::{ControllerProcess, FlagError, FlagHelp, Process, Resolved
 use toolbox::why::WhyError;
 
 use crate::app::client_options;
-use crate::cli::flags::{FlagSet, Purpose};
-use crate::cli::{self, CliError, Program};
-use crate::logging::{self, LogFormat, LogOptions};
+use crate::logging;
 use crate::{failed, until_stopped};
 use clock::{SharedClock, SystemClock};
 use cluster::client::ClientOptions;
 use controller::options::MetricSources;
 use engine::reconcile::Observers;
 use engine::telemetry::metrics::Metrics as Telemetry;
+use flags::FlagSet;
+use flags::config::{LogFormat, LogOptions};
+use flags::flag::Purpose;
+use flags::{self, CliError, Program};
 
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
@@ -60,7 +62,7 @@ impl ControllerProcess for ThisProcess {
 
     fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError> {
         let config = FlagSet::controller().resolve(words).map_err(|error| match error {
-            cli::FlagError::Unknown { flag, .. } => FlagError::Unknown(flag),
+            flags::FlagError::Unknown { flag, .. } => FlagError::Unknown(flag),
             error => FlagError::Invalid(error.to_string()),
         })?;
         let clients = ClientOptions { observer: None, ..client_options(&config, &Telemetry::new()) };
@@ -83,11 +85,11 @@ impl ControllerProcess for ThisProcess {
     }
 }
 
-pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<cli::Parsed<Command>, CliError>> {
+pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<flags::Parsed<Command>, CliError>> {
     let parsed = command::parse(&program.to_string(), words, PROCESS)?;
     Some(match parsed {
-        Ok(Parsed::Options(command)) => Ok(cli::Parsed::Options(command)),
-        Ok(Parsed::Help(text)) => Ok(cli::Parsed::Help(text)),
+        Ok(Parsed::Options(command)) => Ok(flags::Parsed::Options(command)),
+        Ok(Parsed::Help(text)) => Ok(flags::Parsed::Help(text)),
         Err(error) => Err(CliError::Subcommand(error.to_string())),
     })
 }
@@ -141,9 +143,9 @@ mod tests {
     use toolbox::process::{DecisionFlags, NAMES, TOLERANCE};
 
     use super::*;
-    use crate::cli::flags::Flag;
-    use crate::cli::{kcm, own};
     use crate::invocation::Invocation;
+    use flags::flag::Flag;
+    use flags::{kcm, own};
 
     fn read(words: &[&str]) -> Result<Invocation, CliError> {
         Invocation::from_args(words.iter().map(Into::into))

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use concertina::cli::kcm;
+use flags::kcm;
 
 /// Timeout of every step. A passing test takes much less.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -12,8 +12,8 @@ mod webhook;
 
 use std::time::Duration;
 
-use concertina::serve::options::OpenPaths;
 use fake_cluster::Cluster;
+use flags::serving::OpenPaths;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -66,7 +66,7 @@ async fn only_health_endpoints_are_open_without_credentials() {
     assert_eq!(rig.token_reviews(), 0, "anonymous requests trigger no token review");
     rig.shut_down().await;
 
-    let open = |serving: &mut concertina::serve::options::Serving| {
+    let open = |serving: &mut flags::serving::Serving| {
         serving.authorization.open_paths =
             OpenPaths::parse(&["/metrics".into(), "/readyz/*".into()]).unwrap();
     };

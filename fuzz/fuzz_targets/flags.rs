@@ -10,7 +10,7 @@ mod plant;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use concertina::cli::{CliError, Config, FlagError};
+use flags::{CliError, Config, FlagError};
 use concertina::invocation::Invocation;
 use libfuzzer_sys::fuzz_target;
 

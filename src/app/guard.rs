@@ -14,8 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::leader::LeaderElection;
 use super::{AppError, ElectionRuntime};
-use crate::cli::Config;
-use crate::cli::config::{HandoverGuard, TakeOver as Mode};
 use crate::handover::certificate::Certificate;
 use crate::handover::{Check, CheckedGuard, Plurals, Review};
 use crate::serve::webhook::Webhook;
@@ -30,6 +28,8 @@ use controller::assembly::{Assembly, STATUS_MANAGER};
 use controller::election::LeaderState;
 use engine::reconcile::{Controller, Observers};
 use engine::telemetry::metrics::Metrics as Telemetry;
+use flags::Config;
+use flags::config::{HandoverGuard, TakeOver as Mode};
 
 /// The guard before its start.
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AppError, RELEASE};
-use crate::cli::Config;
 use crate::serve::NotReady;
 use clock::{Jitter, SharedClock};
 use cluster::client::Clients;
@@ -18,6 +17,7 @@ use cluster::gate::Gate;
 use controller::election::leases::Leases;
 use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, LeaseLife, Parts, Timing};
 use engine::telemetry::metrics::Metrics as Telemetry;
+use flags::Config;
 
 /// The time after the Lease duration at which a leader without a renewal fails its health check.
 const TOLERANCE: Duration = Duration::from_secs(20);

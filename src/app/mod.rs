@@ -24,8 +24,6 @@ use self::guard::{GuardSetup, HandoverSetup};
 pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
 use self::work::{HistoryRestore, work};
-use crate::cli::Config;
-use crate::cli::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
 use clock::{Jitter, SharedClock};
@@ -41,6 +39,9 @@ use engine::reconcile::Observers;
 use engine::tasks::{TaskFailure, Tasks};
 use engine::telemetry::RequestMetrics;
 use engine::telemetry::metrics::Metrics as Telemetry;
+use flags::Config;
+use flags::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
+use flags::permissions::{needed, source_permissions};
 use sources::{SourceFile, Sources};
 
 /// Time limit for the release of the Lease.
@@ -187,9 +188,9 @@ pub async fn run_with(
     let metrics = telemetry.clone();
     let guard = TakeoverSetup::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let mut options = config.controller.clone();
-    let mut needed = permissions::needed(config);
+    let mut needed = needed(config);
     if let Some(file) = &config.metric_sources {
-        needed.extend(permissions::source_permissions(config, &SourceFile::read(file)?));
+        needed.extend(source_permissions(config, &SourceFile::read(file)?));
         options.metric_sources = Some(MetricSources(Arc::new(Sources::new(file.clone(), None)?)));
     }
     let parts = Parts {
@@ -203,8 +204,8 @@ pub async fn run_with(
     };
     let assembly = Assembly::start(parts, &watches);
     let handover = HandoverSetup::prepare(config, clients, Arc::clone(&clock), &assembly);
-    let findings = permissions::check::Findings::default();
-    let checking = permissions::check::run(clients.clone(), needed, findings.clone());
+    let findings = permissions::Findings::default();
+    let checking = permissions::run(clients.clone(), needed, findings.clone());
     let tasks = assembly.controller.runtime.tasks.clone();
     tasks.spawn("permission check", watches.clone().run_until_cancelled_owned(checking).map(drop));
     let component =

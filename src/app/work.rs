@@ -11,12 +11,12 @@ use super::AppError;
 use super::checks;
 use super::guard::{HandoverSetup, TakeoverSetup};
 use super::leader::LeaderElection;
-use crate::cli::Config;
 use clock::SharedClock;
 use cluster::client::{Client, Clients};
 use controller::assembly::Assembly;
 use engine::reconcile::Controller;
 use engine::telemetry::metrics::Metrics as Telemetry;
+use flags::Config;
 use journal::history::checkpoint::{Checkpoint, Running};
 use journal::history::restore;
 

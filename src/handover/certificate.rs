@@ -19,12 +19,12 @@ use rustls::sign::CertifiedKey;
 
 use super::authority::{Authorities, AuthorityError, Serving};
 use crate::serve::ServeError;
-use crate::serve::options::CertificateFiles;
 use crate::serve::tls::Certificates;
 use clock::SharedClock;
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::typed;
+use flags::serving::CertificateFiles;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;

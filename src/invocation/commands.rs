@@ -6,10 +6,10 @@ use clap::{Arg, Command};
 use serde_json::json;
 
 use super::{Invocation, readable_version, wants_help};
-use crate::cli::config::Config;
-use crate::cli::flags::FlagSet;
-use crate::cli::{CliError, FlagError, Parsed, Program, Reason, matches};
-use crate::permissions::Account;
+use flags::FlagSet;
+use flags::config::Config;
+use flags::permissions::Account;
+use flags::{CliError, FlagError, Parsed, Program, Reason, matches};
 
 /// The options of `rbac`.
 #[derive(Debug, Clone, PartialEq)]

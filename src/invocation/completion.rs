@@ -17,10 +17,10 @@ use clap_complete::env::{CompleteEnv, Shells};
 use toolbox::command;
 
 use super::{commands, controller_command};
-use crate::cli::flags::FlagSet;
-use crate::cli::{CliError, Parsed, Program, matches};
 use crate::tools::PROCESS;
 use crate::{failed, print};
+use flags::FlagSet;
+use flags::{CliError, Parsed, Program, matches};
 
 /// The environment variable that selects the shell to complete for.
 const VARIABLE: &str = "CONCERTINA_COMPLETE";

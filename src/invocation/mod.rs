@@ -9,11 +9,11 @@ pub(crate) mod commands;
 pub(crate) mod completion;
 
 pub use self::commands::{ManifestFormat, RbacOptions};
-use crate::cli::config::Config;
-use crate::cli::flags::FlagSet;
-use crate::cli::values::VersionOutput;
-use crate::cli::{CliError, FlagError, Parsed, Program};
 use crate::tools;
+use flags::FlagSet;
+use flags::config::Config;
+use flags::values::VersionOutput;
+use flags::{CliError, FlagError, Parsed, Program};
 
 /// The operation that the command line selects.
 #[derive(Debug, Clone, PartialEq)]

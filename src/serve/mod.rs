@@ -22,8 +22,8 @@
 
 pub mod access;
 mod connections;
+mod error;
 mod health;
-pub mod options;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -57,11 +57,11 @@ use tokio_util::sync::CancellationToken;
 pub use self::access::Access;
 use self::access::Denial;
 use self::connections::{Activity, Admission, IDLE};
+pub use self::error::ServeError;
 pub use self::health::{Component, Health, NotReady, Scope};
-pub use self::options::ServeError;
-use self::options::Serving;
 pub use self::pages::Endpoints;
 use self::tls::Certificates;
+use flags::serving::Serving;
 use journal::record::Answer;
 
 /// Time limit of a TLS handshake.

@@ -9,12 +9,12 @@ use tokio::time::timeout;
 
 use super::connections::{MAX_WAITING, network};
 use super::*;
-use crate::cli::Config;
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
 use cluster::permission::Action;
 use engine::telemetry::metrics::Metrics;
 use fake_cluster::Cluster;
+use flags::Config;
 
 fn endpoints() -> Endpoints {
     Endpoints::new(Health::new(), Metrics::new(), None)

@@ -32,9 +32,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::Admission;
-use super::options::ServeError;
-use super::tls::options::TlsOptions;
+use super::error::ServeError;
 use super::{HANDSHAKE, connections, http1_builder, pages};
+use flags::tls::TlsOptions;
 
 /// Time limit of a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);

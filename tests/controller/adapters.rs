@@ -45,7 +45,7 @@ fn requests(rig: &Harness, group: &str) -> usize {
     rig.cluster.requests().count(|request| request.path.starts_with(&format!("/apis/{group}/v")))
 }
 
-fn sources(file: &str) -> (concertina::cli::Config, SourceFile) {
+fn sources(file: &str) -> (flags::Config, SourceFile) {
     config(&PageServers::default(), file)
 }
 

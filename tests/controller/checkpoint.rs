@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
-use concertina::cli::config::TakeOver;
 use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use flags::Config;
+use flags::config::TakeOver;
 use journal::history::checkpoint::CheckpointPlace;
 use serde_json::{Value, json};
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use autoscaling::settings::{Settings, Version};
 use cluster::gate::Refusal;
-use concertina::cli::Config;
 use concertina::serve::{Endpoints, Health, serve_connection};
 use controller::options::Options;
 use fake_cluster::FaultAction;
+use flags::Config;
 use journal::record::wire::{DecisionList, DecisionSummaryList, Failure, Outcome};
 use serde::de::DeserializeOwned;
 use serde_json::json;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use concertina::cli::Config;
 use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use flags::Config;
 use serde_json::json;
 
 use crate::checkpoint::plain;

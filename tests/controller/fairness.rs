@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
 use engine::store::Key;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest};
+use flags::Config;
 use http::StatusCode;
 use journal::record::{Answer, DecisionsRequest};
 use serde_json::{Value, json};

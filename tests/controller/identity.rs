@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
 use fake_cluster::{FaultAction, FaultRule};
+use flags::Config;
 use serde_json::json;
 
 use crate::support::objects::{SHOP, cpu, deployment, external, hpa, pod};

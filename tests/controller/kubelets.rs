@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use concertina::cli::Config;
 use engine::reconcile::NO_SOURCES;
 use fake_cluster::pages::{PageResponse, PageServers};
+use flags::Config;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

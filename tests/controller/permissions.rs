@@ -1,9 +1,9 @@
 //! Actions that the controller must not perform because of RBAC, a dry run or `--watch-namespaces`.
 
 use cluster::gate::Refusal;
-use concertina::cli::Config;
 use controller::options::Options;
 use fake_cluster::{BareScale, FaultAction, FaultRule, LoggedRequest, ScalePath, Status};
+use flags::Config;
 use serde_json::{Value, json};
 
 use crate::support::objects::{external, hpa, pod};

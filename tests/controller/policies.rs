@@ -1,7 +1,7 @@
 //! Scaling policies from annotations and from objects.
 
-use concertina::cli::Config;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use flags::Config;
 use serde_json::{Value, json};
 
 use crate::support::objects::{external, hpa};

@@ -1,7 +1,7 @@
 //! Fields of scaling policies that depend on earlier syncs, on the target, or on its pods.
 
-use concertina::cli::Config;
 use fake_cluster::{FaultAction, Status};
+use flags::Config;
 use serde_json::{Value, json};
 
 use crate::checkpoint::{checkpointed, create_maps};

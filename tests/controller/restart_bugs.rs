@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use concertina::cli::Config;
-use concertina::cli::config::TakeOver;
 use fake_cluster::{Answer, Exchange, Link, Server};
+use flags::Config;
+use flags::config::TakeOver;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use journal::history::checkpoint::CheckpointPlace;

@@ -9,11 +9,11 @@ use autoscaling::settings::Settings;
 use cluster::client::Clients;
 use coexist::shadow::wire::{Counts, InconclusiveReason, ShadowReport, Verdict};
 use concertina::app::client_options;
-use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::Options;
 use engine::store::Key;
 use engine::telemetry::metrics::Metrics;
+use flags::Config;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use concertina::cli::Config;
 use controller::options::MetricSources;
 use engine::reconcile::{NO_SOURCES, SourceReading, SourceValue};
 use engine::store::Key;
 use fake_cluster::pages::{PageResponse, PageServers};
+use flags::Config;
 use serde_json::{Value, json};
 use sources::{Dial, InMemory, Sources};
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
-use concertina::cli::config::TakeOver;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest, Status};
+use flags::Config;
+use flags::config::TakeOver;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 

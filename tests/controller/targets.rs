@@ -2,12 +2,12 @@
 
 use cluster::client::{ClientOptions, Clients};
 use cluster::mapper::Mapping;
-use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
 use engine::store::Key;
 use engine::targets::{self, Targets};
 use engine::tasks::Tasks;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use flags::Config;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

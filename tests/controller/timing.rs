@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
 use fake_cluster::{FaultAction, FaultRule};
+use flags::Config;
 use serde_json::json;
 
 use crate::support::objects::{cpu, deployment, external, hpa, pod};

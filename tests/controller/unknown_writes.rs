@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
 use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use flags::Config;
 
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};

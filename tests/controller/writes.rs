@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use concertina::cli::Config;
 use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use flags::Config;
 use serde_json::{Value, json};
 
 use crate::support::objects::{external, hpa, pod};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock as _, ShiftedClock, SystemClock};
-use concertina::cli::Config;
 use concertina::invocation::Invocation;
+use flags::Config;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use concertina::cli::kcm;
+use flags::kcm;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::cli::Config;
-use concertina::cli::config::TakeOver;
 use controller::options::ScaleSource;
 use fake_cluster::{
     Answer, BareScale, Cluster, Exchange, FaultAction, FaultId, Link, ScalePath, Server, Status,
 };
+use flags::Config;
+use flags::config::TakeOver;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use concertina::serve::Server;
-use concertina::serve::options::{CertificateFiles, NamedCertificate, Serving};
+use flags::serving::{CertificateFiles, NamedCertificate, Serving};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

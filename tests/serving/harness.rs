@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
-use concertina::cli::Config;
-use concertina::serve::options::Serving;
 use concertina::serve::{Access, Component, Endpoints, Health, Server};
 use engine::telemetry::metrics::Metrics;
 use fake_cluster::{Cluster, FaultAction, FaultRule, Reviews};
+use flags::Config;
+use flags::serving::Serving;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use concertina::cli::config::TakeOver;
+use flags::config::TakeOver;
 use serde_json::{Value, json};
 
 use crate::faults;

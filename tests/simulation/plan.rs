@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use concertina::cli::config::TakeOver;
+use flags::config::TakeOver;
 use serde_json::{Value, json};
 
 /// Time in which processes start and sync all HPAs.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use concertina::cli::config::TakeOver;
 use fake_cluster::{Answer, Exchange, Pieces, Server, Whole};
+use flags::config::TakeOver;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::sleep;

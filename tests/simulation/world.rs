@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::cli::config::TakeOver;
 use fake_cluster::workload::WorkloadModel;
+use flags::config::TakeOver;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

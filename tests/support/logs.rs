@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Once};
 
 use clock::SystemClock;
-use concertina::logging::{LogOptions, subscriber_to};
+use concertina::logging::subscriber_to;
+use flags::config::LogOptions;
 
 static SET_UP: Once = Once::new();
 

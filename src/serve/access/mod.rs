@@ -23,12 +23,13 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
 use self::trust::Trust;
-use super::options::{Authorization, OpenPaths, ServeError, Serving};
+use super::error::ServeError;
 use clock::SharedClock;
 use cluster::client::{Client, ClientOptions, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig;
 use cluster::permission::{self as api, Action, ResourceAction, User, Verdict};
+use flags::serving::{Authorization, OpenPaths, Serving};
 
 /// The group for unrestricted access in Kubernetes. Its members may make every request without a review.
 const MASTERS: &str = "system:masters";

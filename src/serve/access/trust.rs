@@ -16,11 +16,12 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 
-use crate::serve::options::{Authentication, FrontProxyHeaders, ServeError, read_file};
+use crate::serve::error::{ServeError, read_file};
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::permission::User;
 use cluster::typed;
+use flags::serving::{Authentication, FrontProxyHeaders};
 
 /// The interval between reads of the sources.
 const REREAD: Duration = Duration::from_mins(1);

@@ -4,8 +4,6 @@
 //! certificate. `access` checks the issuer and the validity at each request, because the authorities may change during
 //! a connection.
 
-pub mod options;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
@@ -24,8 +22,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
 use super::access::trust::Subject;
-use super::options::{CERTIFICATE_NAME, CertificateFiles, ServeError, Serving, read_file};
+use super::error::{ServeError, read_file};
 use cluster::platform;
+use flags::serving::{CERTIFICATE_NAME, CertificateFiles, Serving};
 
 /// Returns the TLS configuration of the secure port, and its certificates. The caller must run
 /// [`Certificates::keep_current`].

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use coexist::handover::scope::Scope;
-use concertina::cli::Config;
-use concertina::cli::config::HandoverGuard;
 use fake_cluster::{FaultAction, FaultRule, Status};
+use flags::Config;
+use flags::config::HandoverGuard;
 use serde_json::json;
 
 use super::rig::{BuiltIn, Guarded, LABEL, Replica, label, labelled, ours, theirs};

@@ -6,7 +6,7 @@ mod state;
 
 use std::time::Duration;
 
-use concertina::cli::config::TakeOver;
+use flags::config::TakeOver;
 use serde_json::Value;
 
 pub(crate) use self::rules::{Rescale, Rules};

@@ -1,6 +1,6 @@
 //! All scenarios. Each is a small cluster and a few minutes of changes, as data.
 
-use concertina::cli::config::TakeOver;
+use flags::config::TakeOver;
 use serde_json::{Value, json};
 
 use super::scenarios::{

@@ -1,6 +1,6 @@
 //! Builders of scenarios, and scenarios with objects that are created, deleted, broken and repaired.
 
-use concertina::cli::config::TakeOver;
+use flags::config::TakeOver;
 use serde_json::{Value, json};
 
 use super::world::{Change, Counts, Scenario, Step, Target, merge, split};

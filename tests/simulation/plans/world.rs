@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::SharedClock;
-use concertina::cli::config::TakeOver;
 use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::{BareScale, Cluster, ScalePath};
+use flags::config::TakeOver;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

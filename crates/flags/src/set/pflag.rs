@@ -108,7 +108,7 @@ fn cases() -> Vec<Case> {
 }
 
 fn upstream(cases: &[Case]) -> Vec<Outcome> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pflag/build.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/pflag/build.sh");
     let built = Process::new(script).stderr(Stdio::inherit()).output().unwrap();
     assert!(built.status.success());
     let program = String::from_utf8(built.stdout).unwrap();

@@ -6,7 +6,7 @@ use super::config::checks::{
     above_zero, at_least_one, at_least_zero, burst, cipher_suites, curves, header_names, log_format,
     minimum_tls, negative_as_zero, nonempty, open_paths, path, port, qps, tolerance, version,
 };
-use super::flags::{AUTOSCALING, CLUSTER, ELECTION, Flag, OPERATION, SERVING, flag};
+use super::flag::{AUTOSCALING, CLUSTER, ELECTION, Flag, OPERATION, SERVING, flag};
 use super::values::{
     BOOL, CERT_KEY, DURATION, FEATURE_GATES, FLOAT32, FLOAT64, INT, INT32, INT32S, IP, LEVEL, MODULE_LEVELS,
     QUANTITY, STRING_MAP, STRINGS, TEXT,
@@ -383,8 +383,9 @@ pub fn removed_flags() -> Vec<Flag> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::flags::{FlagSet, Purpose};
-    use crate::cli::{Config, own};
+    use crate::FlagSet;
+    use crate::flag::Purpose;
+    use crate::{Config, own};
 
     /// The flags of all versions, from the help texts of kube-controller-manager.
     const UPSTREAM: &str = include_str!("kcm.tsv");

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::cli::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
+use crate::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use cluster::permission::{Permission, Subject, scalar};
 
 /// The subjects of the bindings, and the name of the roles and bindings.

@@ -5,7 +5,7 @@ use super::config::checks::{
     health_address, namespace, namespaces, path, port_above_zero, response_size, scale_source, scale_targets,
     scope, takeover,
 };
-use super::flags::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
+use super::flag::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
 use super::values::{BOOL, DURATION, INT, QUANTITY, STRINGS, TEXT, VERSION};
 
 /// Returns Concertina's additional flags, in the order of their headings.

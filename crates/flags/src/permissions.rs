@@ -1,10 +1,9 @@
 //! The permissions that the controller needs, with the reason for each permission. `concertina rbac` prints these
-//! permissions as a manifest, and [`check`] verifies that they are granted.
+//! permissions as a manifest, and the process verifies that they are granted.
 //!
 //! Each permission has at least one request that needs it (see the table of [`cluster`]). The end-to-end tests run with
 //! exactly these permissions, and report every permission that no request needs.
 
-pub mod check;
 mod manifest;
 
 pub use self::manifest::{Account, ManifestError, manifest, manifest_as_json};
@@ -22,8 +21,8 @@ use journal::history::rebuild::event_list_permission;
 use rulebook::Kind;
 use sources::SourceFile;
 
-use crate::cli::Config;
-use crate::cli::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE, HandoverGuard, HandoverWebhook, ScaleTargets};
+use crate::Config;
+use crate::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE, HandoverGuard, HandoverWebhook, ScaleTargets};
 
 /// The scalable resources that every cluster serves.
 const BUILT_IN: [(&str, &str); 4] = [

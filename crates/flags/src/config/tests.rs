@@ -3,8 +3,7 @@ use std::time::Duration;
 use autoscaling::settings::{Settings, Version};
 
 use super::*;
-use crate::cli::flags::FlagSet;
-use crate::logging::LogFormat;
+use crate::FlagSet;
 
 fn read(words: &[&str]) -> Result<Config, String> {
     FlagSet::controller().resolve(words.iter().map(ToString::to_string)).map_err(|error| error.to_string())

@@ -14,12 +14,11 @@ use coexist::handover::scope::{ControllerName, Scope};
 use controller::options::ScaleSource;
 use rustls::{CipherSuite, NamedGroup};
 
-use super::{GroupResource, HandoverGuard, ScaleTargets, TakeOver};
-use crate::cli::Reason;
-use crate::cli::gates;
-use crate::logging::LogFormat;
-use crate::serve::options::OpenPaths;
-use crate::serve::tls::options::{self, Supported};
+use super::{GroupResource, HandoverGuard, LogFormat, ScaleTargets, TakeOver};
+use crate::Reason;
+use crate::gates;
+use crate::serving::OpenPaths;
+use crate::tls::{self as options, Supported};
 
 /// The rate and the burst that client-go uses for a flag value of 0.
 const CLIENT_GO_QPS: f64 = 5.0;
@@ -33,42 +32,42 @@ fn must_be<T>(allowed: &'static str, value: Option<T>) -> Result<T, Reason> {
     value.ok_or(Reason::MustBe(allowed))
 }
 
-pub(in crate::cli) fn at_least_zero(value: GoDuration) -> Result<Duration, Reason> {
+pub(crate) fn at_least_zero(value: GoDuration) -> Result<Duration, Reason> {
     must_be("at least 0s", value.unsigned())
 }
 
 /// Returns 0 for a negative duration, like kube-controller-manager.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
-pub(in crate::cli) fn negative_as_zero(value: GoDuration) -> Result<Duration, Reason> {
+pub(crate) fn negative_as_zero(value: GoDuration) -> Result<Duration, Reason> {
     Ok(value.unsigned().unwrap_or_default())
 }
 
-pub(in crate::cli) fn above_zero(value: GoDuration) -> Result<Duration, Reason> {
+pub(crate) fn above_zero(value: GoDuration) -> Result<Duration, Reason> {
     must_be("greater than 0s", value.unsigned().filter(|duration| !duration.is_zero()))
 }
 
-pub(in crate::cli) fn at_least_one(count: i64) -> Result<usize, Reason> {
+pub(crate) fn at_least_one(count: i64) -> Result<usize, Reason> {
     let count = must_be("at least 1", u64::try_from(count).ok().filter(|count| *count > 0))?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
-pub(in crate::cli) fn nonempty(text: String) -> Result<Option<String>, Reason> {
+pub(crate) fn nonempty(text: String) -> Result<Option<String>, Reason> {
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
-pub(in crate::cli) fn path(text: String) -> Result<Option<PathBuf>, Reason> {
+pub(crate) fn path(text: String) -> Result<Option<PathBuf>, Reason> {
     Ok(nonempty(text)?.map(PathBuf::from))
 }
 
 /// Accepts every number, like kube-controller-manager. JSON cannot represent NaN and infinities, so finite numbers with
 /// the same effect replace them. No ratio is within a tolerance of NaN, so NaN is equivalent to a negative tolerance.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
-pub(in crate::cli) fn tolerance(tolerance: f64) -> Result<f64, Reason> {
+pub(crate) fn tolerance(tolerance: f64) -> Result<f64, Reason> {
     Ok(if tolerance.is_nan() { f64::MIN } else { tolerance.clamp(f64::MIN, f64::MAX) })
 }
 
-pub(in crate::cli) fn qps(qps: f64) -> Result<Option<f64>, Reason> {
+pub(crate) fn qps(qps: f64) -> Result<Option<f64>, Reason> {
     if qps.is_nan() {
         Err(Reason::MustBe("a number"))
     } else if qps == 0.0 {
@@ -78,25 +77,25 @@ pub(in crate::cli) fn qps(qps: f64) -> Result<Option<f64>, Reason> {
     }
 }
 
-pub(in crate::cli) fn burst(burst: i64) -> Result<u32, Reason> {
+pub(crate) fn burst(burst: i64) -> Result<u32, Reason> {
     let burst = must_be("at least 0", u32::try_from(burst).ok())?;
     Ok(if burst == 0 { CLIENT_GO_BURST } else { burst })
 }
 
-pub(in crate::cli) fn decisions(count: i64) -> Result<usize, Reason> {
+pub(crate) fn decisions(count: i64) -> Result<usize, Reason> {
     must_be("0 to 1000", usize::try_from(count).ok().filter(|count| *count <= MOST_DECISIONS))
 }
 
-pub(in crate::cli) fn response_size(size: Quantity) -> Result<usize, Reason> {
+pub(crate) fn response_size(size: Quantity) -> Result<usize, Reason> {
     let size = must_be("greater than 0", Some(size).filter(|size| *size > Quantity::ZERO))?;
     Ok(usize::try_from(size.value()).unwrap_or(usize::MAX))
 }
 
-pub(in crate::cli) fn version(items: Vec<String>) -> Result<Version, Reason> {
+pub(crate) fn version(items: Vec<String>) -> Result<Version, Reason> {
     Ok(gates::parse_versions(&items)?)
 }
 
-pub(in crate::cli) fn log_format(name: String) -> Result<LogFormat, Reason> {
+pub(crate) fn log_format(name: String) -> Result<LogFormat, Reason> {
     match name.as_str() {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
@@ -104,7 +103,7 @@ pub(in crate::cli) fn log_format(name: String) -> Result<LogFormat, Reason> {
     }
 }
 
-pub(in crate::cli) fn takeover(word: String) -> Result<TakeOver, Reason> {
+pub(crate) fn takeover(word: String) -> Result<TakeOver, Reason> {
     match word.as_str() {
         "wait" => Ok(TakeOver::Wait),
         "warn" => Ok(TakeOver::Warn),
@@ -113,21 +112,21 @@ pub(in crate::cli) fn takeover(word: String) -> Result<TakeOver, Reason> {
     }
 }
 
-pub(in crate::cli) fn scale_source(word: String) -> Result<ScaleSource, Reason> {
+pub(crate) fn scale_source(word: String) -> Result<ScaleSource, Reason> {
     word.parse::<ScaleSource>().map_err(|error| Reason::Text(error.to_string()))
 }
 
-pub(in crate::cli) fn port(port: i64) -> Result<u16, Reason> {
+pub(crate) fn port(port: i64) -> Result<u16, Reason> {
     u16::try_from(port).map_err(|_| Reason::MustBe("between 0 and 65535; 0 disables the port"))
 }
 
-pub(in crate::cli) fn port_above_zero(port: i64) -> Result<u16, Reason> {
+pub(crate) fn port_above_zero(port: i64) -> Result<u16, Reason> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0);
     port.ok_or(Reason::MustBe("between 1 and 65535"))
 }
 
 /// Accepts only loopback addresses, because the port has no authentication.
-pub(in crate::cli) fn health_address(address: String) -> Result<Option<SocketAddr>, Reason> {
+pub(crate) fn health_address(address: String) -> Result<Option<SocketAddr>, Reason> {
     match address.parse::<SocketAddr>() {
         _ if address.is_empty() => Ok(None),
         Ok(address) if address.ip().to_canonical().is_loopback() => Ok(Some(address)),
@@ -138,36 +137,36 @@ pub(in crate::cli) fn health_address(address: String) -> Result<Option<SocketAdd
     }
 }
 
-pub(in crate::cli) fn minimum_tls(version: String) -> Result<(bool, Option<String>), Reason> {
+pub(crate) fn minimum_tls(version: String) -> Result<(bool, Option<String>), Reason> {
     let allowed = "VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
     options::minimum(&version).ok_or(Reason::MustBe(allowed))
 }
 
-pub(in crate::cli) fn cipher_suites(names: Vec<String>) -> Result<Supported<CipherSuite>, Reason> {
+pub(crate) fn cipher_suites(names: Vec<String>) -> Result<Supported<CipherSuite>, Reason> {
     Ok(options::suites(&names)?)
 }
 
-pub(in crate::cli) fn curves(numbers: Vec<i64>) -> Result<Supported<NamedGroup>, Reason> {
+pub(crate) fn curves(numbers: Vec<i64>) -> Result<Supported<NamedGroup>, Reason> {
     // A number out of range becomes 0, which rustls does not support either.
     let numbers: Vec<u16> = numbers.into_iter().map(|number| number.try_into().unwrap_or(0)).collect();
     Ok(options::groups(&numbers)?)
 }
 
-pub(in crate::cli) fn open_paths(paths: Vec<String>) -> Result<OpenPaths, Reason> {
+pub(crate) fn open_paths(paths: Vec<String>) -> Result<OpenPaths, Reason> {
     Ok(OpenPaths::parse(&paths)?)
 }
 
 /// Checks the names of headers, and returns the names in lower case.
-pub(in crate::cli) fn header_names(names: Vec<String>) -> Result<Vec<String>, Reason> {
+pub(crate) fn header_names(names: Vec<String>) -> Result<Vec<String>, Reason> {
     let names: Vec<_> = names.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
     if names.iter().any(String::is_empty) { Err(Reason::EmptyHeader) } else { Ok(names) }
 }
 
 /// The default of `--built-in-users` in pflag's output format.
-pub(in crate::cli) const BUILT_IN_USERS_TEXT: &str = "[system:serviceaccount:kube-system:horizontal-pod-autoscaler,\
+pub(crate) const BUILT_IN_USERS_TEXT: &str = "[system:serviceaccount:kube-system:horizontal-pod-autoscaler,\
      system:kube-controller-manager,system:vpa-recommender]";
 
-pub(in crate::cli) fn scope(word: String) -> Result<Scope, Reason> {
+pub(crate) fn scope(word: String) -> Result<Scope, Reason> {
     match word.as_str() {
         "all" => Ok(Scope::All),
         "labelled" => Ok(Scope::Labelled),
@@ -175,11 +174,11 @@ pub(in crate::cli) fn scope(word: String) -> Result<Scope, Reason> {
     }
 }
 
-pub(in crate::cli) fn controller_name(name: String) -> Result<ControllerName, Reason> {
+pub(crate) fn controller_name(name: String) -> Result<ControllerName, Reason> {
     ControllerName::new(&name).map_err(|error| Reason::Text(error.to_string()))
 }
 
-pub(in crate::cli) fn built_in_users(users: Vec<String>) -> Result<Vec<String>, Reason> {
+pub(crate) fn built_in_users(users: Vec<String>) -> Result<Vec<String>, Reason> {
     if users.iter().any(String::is_empty) {
         return Err(Reason::MustBe("user names, such as system:kube-controller-manager"));
     }
@@ -187,7 +186,7 @@ pub(in crate::cli) fn built_in_users(users: Vec<String>) -> Result<Vec<String>, 
 }
 
 /// Parses `--handover-guard`. Returns `None` for an empty value. The scope then selects the guard.
-pub(in crate::cli) fn guard(word: String) -> Result<Option<HandoverGuard>, Reason> {
+pub(crate) fn guard(word: String) -> Result<Option<HandoverGuard>, Reason> {
     match word.as_str() {
         "" => Ok(None),
         "webhook" => Ok(Some(HandoverGuard::Webhook)),
@@ -199,7 +198,7 @@ pub(in crate::cli) fn guard(word: String) -> Result<Option<HandoverGuard>, Reaso
     }
 }
 
-pub(in crate::cli) fn namespaces(names: Vec<String>) -> Result<Option<BTreeSet<String>>, Reason> {
+pub(crate) fn namespaces(names: Vec<String>) -> Result<Option<BTreeSet<String>>, Reason> {
     let mut namespaces = BTreeSet::new();
     for name in names {
         if !is_label(&name) {
@@ -213,11 +212,11 @@ pub(in crate::cli) fn namespaces(names: Vec<String>) -> Result<Option<BTreeSet<S
     if namespaces.is_empty() { Err(Reason::NoNamespace) } else { Ok(Some(namespaces)) }
 }
 
-pub(in crate::cli) fn namespace(name: String) -> Result<String, Reason> {
+pub(crate) fn namespace(name: String) -> Result<String, Reason> {
     if is_label(&name) { Ok(name) } else { Err(Reason::Namespace(name)) }
 }
 
-pub(in crate::cli) fn scale_targets(names: Vec<String>) -> Result<ScaleTargets, Reason> {
+pub(crate) fn scale_targets(names: Vec<String>) -> Result<ScaleTargets, Reason> {
     if names == ["*"] {
         return Ok(ScaleTargets::All);
     }
@@ -247,8 +246,7 @@ fn is_label(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::cli::Config;
-    use crate::invocation::Invocation;
+    use crate::{Config, FlagSet};
 
     use super::*;
 
@@ -270,11 +268,9 @@ mod tests {
     }
 
     fn config(words: &[&str]) -> Result<Config, String> {
-        match Invocation::from_args(words.iter().map(Into::into)) {
-            Ok(Invocation::Controller(config)) => Ok(*config),
-            Ok(_) => panic!("{words:?}"),
-            Err(error) => Err(error.to_string()),
-        }
+        FlagSet::controller()
+            .resolve(words.iter().map(ToString::to_string))
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -13,40 +13,40 @@ use rustls::{CipherSuite, NamedGroup};
 use super::{
     ACCOUNT_NAME, ACCOUNT_NAMESPACE, Config, Election, FOREIGN_LEASE, HandoverGuard, LEASE, TakeOver,
 };
-use crate::cli::gates::{Gates, WithoutEffect};
-use crate::cli::values::last_text;
-use crate::cli::{FlagError, Reason};
-use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
-use crate::serve::tls::options::{Supported, TlsOptions};
+use crate::gates::{Gates, WithoutEffect};
+use crate::serving::{CertificateFiles, FrontProxy, FrontProxyHeaders};
+use crate::tls::{Supported, TlsOptions};
+use crate::values::last_text;
+use crate::{FlagError, Reason};
 
 /// The configuration while flags are read. Except for `config`, each field has the value of a flag that affects the
 /// configuration only in combination with other flags.
 #[derive(Debug)]
 pub struct Draft {
-    pub(in crate::cli) config: Config,
-    pub(in crate::cli) version: Version,
-    pub(in crate::cli) gates: Vec<String>,
-    pub(in crate::cli) shares_metrics: bool,
-    pub(in crate::cli) elects: bool,
-    pub(in crate::cli) lock: String,
-    pub(in crate::cli) lease_namespace: Option<String>,
-    pub(in crate::cli) lease_name: Option<String>,
-    pub(in crate::cli) timing: Timing,
-    pub(in crate::cli) checkpoints: bool,
+    pub(crate) config: Config,
+    pub(crate) version: Version,
+    pub(crate) gates: Vec<String>,
+    pub(crate) shares_metrics: bool,
+    pub(crate) elects: bool,
+    pub(crate) lock: String,
+    pub(crate) lease_namespace: Option<String>,
+    pub(crate) lease_name: Option<String>,
+    pub(crate) timing: Timing,
+    pub(crate) checkpoints: bool,
     /// `--handover-guard`. With `None`, the scope selects the guard.
-    pub(in crate::cli) guard: Option<HandoverGuard>,
-    pub(in crate::cli) certificate: Option<PathBuf>,
-    pub(in crate::cli) private_key: Option<PathBuf>,
-    pub(in crate::cli) handover_certificate: Option<PathBuf>,
-    pub(in crate::cli) handover_key: Option<PathBuf>,
-    pub(in crate::cli) front_proxy_ca: Option<PathBuf>,
-    pub(in crate::cli) headers: FrontProxyHeaders,
+    pub(crate) guard: Option<HandoverGuard>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) private_key: Option<PathBuf>,
+    pub(crate) handover_certificate: Option<PathBuf>,
+    pub(crate) handover_key: Option<PathBuf>,
+    pub(crate) front_proxy_ca: Option<PathBuf>,
+    pub(crate) headers: FrontProxyHeaders,
     /// `--tls-min-version`: whether TLS 1.3 is the minimum, and an optional warning.
-    pub(in crate::cli) minimum_tls: (bool, Option<String>),
-    pub(in crate::cli) cipher_suites: Supported<CipherSuite>,
-    pub(in crate::cli) curves: Supported<NamedGroup>,
+    pub(crate) minimum_tls: (bool, Option<String>),
+    pub(crate) cipher_suites: Supported<CipherSuite>,
+    pub(crate) curves: Supported<NamedGroup>,
     /// The given flags without effect, by reason.
-    pub(in crate::cli) without_effect: BTreeMap<&'static str, Vec<&'static str>>,
+    pub(crate) without_effect: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
 impl Default for Draft {
@@ -86,7 +86,7 @@ impl Default for Draft {
 
 impl Draft {
     /// Completes and validates the configuration. Errors quote the values of flags in `matches`.
-    pub(in crate::cli) fn finish(self, matches: &ArgMatches) -> Result<Config, FlagError> {
+    pub(crate) fn finish(self, matches: &ArgMatches) -> Result<Config, FlagError> {
         let invalid = |name: &str, reason: Reason| FlagError::invalid(name, last_text(matches, name), reason);
         let mut config = self.config;
         for (reason, flags) in self.without_effect {

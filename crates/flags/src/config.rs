@@ -1,15 +1,14 @@
 //! The controller's configuration, which is resolved from flags and validated. Each error names the flag and the
 //! reason.
 
-pub(super) mod checks;
+pub(crate) mod checks;
 mod draft;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use self::draft::Draft;
-use crate::logging::LogOptions;
-use crate::serve::options::{CertificateFiles, Serving};
+use crate::serving::{CertificateFiles, Serving};
 use coexist::handover::objects::BUILT_IN_USERS;
 use controller::election::Timing;
 use controller::options::Options;
@@ -117,6 +116,25 @@ impl Config {
     pub fn own_kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_deref().filter(|_| self.master.is_none())
     }
+}
+
+/// Format and verbosity of logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogOptions {
+    /// `--logging-format`.
+    pub format: LogFormat,
+    /// `-v`: the level is info up to 3, debug for 4 and 5, and trace from 6.
+    pub verbosity: u32,
+}
+
+/// `--logging-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines such as `2026-11-21T04:00:00.000000Z  INFO concertina::app: started key="value"`.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// The default name of the Lease.

@@ -191,12 +191,12 @@ mod tests {
     //! Tests against the embedded cluster, with a fault rule in place of a role.
 
     use super::*;
-    use crate::cli::Config;
-    use crate::permissions::needed;
     use clock::VirtualClock;
     use cluster::client::ClientOptions;
     use controller::options::Options;
     use fake_cluster::{Cluster, FaultAction, FaultRule, Status as Failure};
+    use flags::Config;
+    use flags::permissions::needed;
 
     const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 

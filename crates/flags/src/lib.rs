@@ -1,14 +1,24 @@
-//! The command line of kube-controller-manager, parsed by pflag's rules.
+//! The command line of kube-controller-manager, parsed by pflag's rules, and what follows from it: the configuration of
+//! the process and the permissions that it needs.
 //!
-//! [`kcm`] lists kube-controller-manager's flags, and [`own`] lists Concertina's additional flags. Both name the place
-//! of each flag in the [`Config`]. [`flags`] converts the flags to clap arguments.
+//! | module | contents |
+//! |---|---|
+//! | [`kcm`], [`own`] | the flags of kube-controller-manager, and the additional flags of Concertina, each with its place in the [`Config`] |
+//! | [`flag`], `set` | a flag as an argument of clap, and all flags ([`FlagSet`]) |
+//! | [`values`], `csv`, [`gates`] | the types of values, as in pflag and Go, and the feature gates |
+//! | [`config`], [`serving`], [`tls`] | the validated configuration, with that of the HTTPS server |
+//! | [`permissions`] | the permissions of a configuration, and their manifest |
 
 pub mod config;
 mod csv;
-pub mod flags;
+pub mod flag;
 pub mod gates;
 pub mod kcm;
 pub mod own;
+pub mod permissions;
+pub mod serving;
+mod set;
+pub mod tls;
 pub mod values;
 
 use std::error::Error as _;
@@ -23,8 +33,9 @@ use controller::election::TimingError;
 
 pub use self::config::Config;
 use self::gates::GateError;
-use crate::serve::options::OpenPathsError;
-use crate::serve::tls::options::TlsListError;
+use self::serving::OpenPathsError;
+pub use self::set::FlagSet;
+use self::tls::TlsListError;
 
 /// The name of the program on the command line. Help texts use this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,7 +79,10 @@ pub enum Parsed<T> {
 }
 
 /// Parses the arguments of a command. Returns the help text if the arguments request it.
-pub(crate) fn matches(command: Command, words: &[String]) -> Result<Parsed<ArgMatches>, CliError> {
+///
+/// # Errors
+/// Returns [`CliError`] for an invalid command line.
+pub fn matches(command: Command, words: &[String]) -> Result<Parsed<ArgMatches>, CliError> {
     match command.try_get_matches_from(words) {
         Ok(matches) => Ok(Parsed::Options(matches)),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
@@ -155,7 +169,7 @@ fn quote_all(words: &[String]) -> String {
 
 impl FlagError {
     /// Creates the error for a value that is not allowed.
-    pub(crate) fn invalid(name: impl Display, value: impl Into<String>, reason: impl Into<Reason>) -> Self {
+    pub fn invalid(name: impl Display, value: impl Into<String>, reason: impl Into<Reason>) -> Self {
         Self::Invalid { value: value.into(), flag: format!("--{name}"), reason: reason.into() }
     }
 }

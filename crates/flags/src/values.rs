@@ -9,7 +9,7 @@ use autoscaling::quantity::Quantity;
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::csv;
-use crate::serve::options::NamedCertificate;
+use crate::serving::NamedCertificate;
 
 /// A type of flag values.
 #[derive(Debug)]
