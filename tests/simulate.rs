@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{SharedClock, SystemClock};
-use concertina::tools::PROCESS;
 use fake_cluster::Cluster;
 use fake_cluster::load::{Curve, Load, LoadMetrics, Pipeline, Scraping, Work};
 use fake_cluster::workload::Workloads;
@@ -46,7 +45,7 @@ fn options(path: &Path) -> SimulateOptions {
 }
 
 fn run_scenario(name: &str, text: &str) -> Comparison {
-    simulate(&options(&file(name, text)), PROCESS).unwrap_or_else(|error| panic!("{error}"))
+    simulate(&options(&file(name, text))).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Returns the only HPA of the only run.
@@ -150,8 +149,7 @@ async fn scenario_from_a_cluster_runs() {
 
     let printed = String::from_utf8(output.stdout).unwrap();
     let path = file("cluster-scenario.yaml", &printed);
-    let comparison =
-        tokio::task::spawn_blocking(move || simulate(&options(&path), PROCESS).unwrap()).await.unwrap();
+    let comparison = tokio::task::spawn_blocking(move || simulate(&options(&path)).unwrap()).await.unwrap();
     let web = only(&comparison);
     assert_eq!((web.target.as_str(), web.decisions[0].explanation.current), ("Deployment/web", 2));
     assert!([8, 9].contains(&web.samples.last().unwrap().wanted), "2 cores at 250m each: {printed}");

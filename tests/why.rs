@@ -27,7 +27,7 @@ use std::sync::Arc;
 use clock::SharedClock;
 use cluster::client::Clients;
 use concertina::invocation::Invocation;
-use concertina::tools::{Command, PROCESS};
+use concertina::tools::Command;
 use fake_cluster::FaultAction;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -57,7 +57,7 @@ pub(crate) async fn ask_until(
     let clients = Clients::over(stage.cluster.connector(), &why::client_options(&refusals)).unwrap();
     let mut out = Vec::new();
     let way = Connection::Cluster { clients: &clients, refusals };
-    let found = why::run_with(&options(words), PROCESS, way, clock, &mut out, stop).await;
+    let found = why::run_with(&options(words), way, clock, &mut out, stop).await;
     (found, String::from_utf8(out).unwrap())
 }
 

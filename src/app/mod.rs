@@ -26,9 +26,8 @@ use self::leader::LeaderElection;
 use self::work::{HistoryRestore, work};
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
-use clock::{Jitter, SharedClock};
-use cluster::client::{ClientError, ClientOptions, Clients, ServiceAccount};
-use cluster::gate::{Gate, Refusal};
+use clock::SharedClock;
+use cluster::client::{ClientError, ClientOptions, Clients};
 use cluster::kubeconfig::{self, KubeconfigError};
 use coexist::shadow::Parity;
 use controller::assembly::{Assembly, Parts, Phase};
@@ -40,7 +39,6 @@ use engine::tasks::{TaskFailure, Tasks};
 use engine::telemetry::RequestMetrics;
 use engine::telemetry::metrics::Metrics as Telemetry;
 use flags::Config;
-use flags::config::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use flags::permissions::{needed, source_permissions};
 use sources::{SourceFile, Sources};
 
@@ -289,25 +287,10 @@ fn seed(clock: &SharedClock, identity: &str) -> u64 {
     hasher.finish()
 }
 
-/// Returns the client options that the flags configure: rate limits, write gate, metrics and credentials.
+/// Returns the client options that the flags configure, with metrics of requests.
 pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
-        qps: config.controller.qps.map_or(0.0, narrow),
-        burst: config.burst,
-        gate: if config.controller.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
-        service_account: config.service_account_credentials.then(|| ServiceAccount {
-            namespace: ACCOUNT_NAMESPACE.to_owned(),
-            name: ACCOUNT_NAME.to_owned(),
-            jitter: Jitter::seeded(u64::from(std::process::id())),
-        }),
-        ..ClientOptions::default()
+        ..config.client_options()
     }
-}
-
-/// Converts a rate for the token bucket. A rate above the range of a 32-bit float becomes infinite, which means no
-/// limit.
-#[expect(clippy::cast_possible_truncation, reason = "a rate needs no more digits than a 32-bit float has")]
-fn narrow(rate: f64) -> f32 {
-    rate as f32
 }

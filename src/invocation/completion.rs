@@ -17,7 +17,6 @@ use clap_complete::env::{CompleteEnv, Shells};
 use toolbox::command;
 
 use super::{commands, controller_command};
-use crate::tools::PROCESS;
 use crate::{failed, print};
 use flags::FlagSet;
 use flags::{CliError, Parsed, Program, matches};
@@ -115,7 +114,7 @@ fn for_kubectl(words: &[OsString]) -> io::Result<String> {
 fn tree(program: Program, line: &[OsString]) -> Command {
     let flags = FlagSet::controller();
     let line: Vec<String> = line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let tools = command::commands(&program.to_string(), PROCESS).map(|command| {
+    let tools = command::commands(&program.to_string()).map(|command| {
         let line = line.clone();
         match command.get_name() {
             "why" => command.mut_arg("name", |arg| {

@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::runs::WEB;
 use crate::{file, options};
-use concertina::tools::PROCESS;
 use toolbox::simulate::simulate;
 
 /// Returns the error of a scenario file, without the path of its folder.
 fn error(name: &str, text: &str) -> String {
     let path = file(name, text);
-    let error = simulate(&options(&path), PROCESS).expect_err("a scenario with an error").to_string();
+    let error = simulate(&options(&path)).expect_err("a scenario with an error").to_string();
     error.replace(&format!("{}/", path.parent().unwrap().display()), "")
 }
 
@@ -192,7 +191,7 @@ fn error_names_the_flag_when_a_flag_set_the_value() {
     let error = |setting: &str| {
         let mut options = options(&path);
         options.set = vec![setting.parse().unwrap()];
-        simulate(&options, PROCESS).unwrap_err().to_string()
+        simulate(&options).unwrap_err().to_string()
     };
     assert_eq!(
         error("workloads.web.startup=fast"),

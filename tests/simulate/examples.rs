@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use concertina::tools::PROCESS;
 use toolbox::simulate::run::{Comparison, HpaRun, Sample, Scores};
 use toolbox::simulate::simulate;
 
@@ -18,7 +17,7 @@ fn example(name: &str, set: &[&str], sweep: &[&str]) -> Comparison {
     let mut options = options(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.yaml")));
     options.set = set.iter().map(|text| text.parse().unwrap()).collect();
     options.sweep = sweep.iter().map(|text| text.parse().unwrap()).collect();
-    simulate(&options, PROCESS).unwrap_or_else(|error| panic!("{name}: {error}"))
+    simulate(&options).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn scores<const N: usize>(comparison: &Comparison) -> [&Scores; N] {
@@ -311,6 +310,6 @@ fn policy_objects_apply_by_their_selector() {
 #[test]
 fn list_of_policies_accepts_only_policies() {
     let path = file("policy-kind.yaml", &with_object("{kind: ConfigMap, metadata: {name: p}}"));
-    let error = simulate(&options(&path), PROCESS).unwrap_err().to_string();
+    let error = simulate(&options(&path)).unwrap_err().to_string();
     assert!(error.contains("policies[0]: expected a ScalingPolicy or ClusterScalingPolicy"), "{error}");
 }

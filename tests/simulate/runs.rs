@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use crate::{file, only, options, run_scenario};
-use concertina::tools::PROCESS;
 use proptest::prelude::*;
 use proptest::sample::select;
 use toolbox::options::{SimulateOptions, SimulateSource};
@@ -69,7 +68,7 @@ fn run_is_the_same_for_the_same_scenario_and_seed() {
         let mut options = options(&path);
         options.seed = Some(seed);
         options.sweep = vec![sweep.parse().unwrap()];
-        format!("{:?}", simulate(&options, PROCESS).unwrap().runs)
+        format!("{:?}", simulate(&options).unwrap().runs)
     };
     // A variant has the same result alone and in parallel with others.
     let both = runs(3, "title=one,two");
@@ -109,7 +108,7 @@ fn unchanged_scenario_is_the_first_variant() {
         let mut options = options(&path);
         options.set = set.iter().map(|text| text.parse().unwrap()).collect();
         options.sweep = sweep.iter().map(|text| text.parse().unwrap()).collect();
-        simulate(&options, PROCESS).unwrap().runs.into_iter().map(|run| run.variant).collect()
+        simulate(&options).unwrap().runs.into_iter().map(|run| run.variant).collect()
     };
     assert_eq!(names(&[], &[]), [""]);
     assert_eq!(names(&["spec.maxReplicas=5", "seed=3"], &[]), ["as it is", "maxReplicas=5 seed=3"]);
@@ -137,7 +136,7 @@ spec:
         source: SimulateSource::Manifests(vec![(hpa, load)]),
         ..SimulateOptions::default()
     };
-    let comparison = simulate(&options, PROCESS).unwrap();
+    let comparison = simulate(&options).unwrap();
     let run = &comparison.runs[0];
     assert_eq!(run.duration, Duration::from_mins(10), "as long as the load");
     let web = &run.hpas[0];
@@ -164,7 +163,7 @@ spec:
         source: SimulateSource::Manifests(vec![(hpa, load)]),
         ..SimulateOptions::default()
     };
-    let comparison = simulate(&options, PROCESS).unwrap();
+    let comparison = simulate(&options).unwrap();
     let api = &comparison.runs[0].hpas[0];
     let last = api.samples.last().unwrap();
     assert_eq!((last.wanted, last.ready, last.capacity), (3, 3, 150.0));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use autoscaling::history::History;
 use cluster::client::{ClientOptions, Clients};
 use concertina::serve::{Endpoints, Health, serve_connection};
-use concertina::tools::PROCESS;
 use console::controller::{ControllerState, Inspect, Missing};
 use engine::store::Key;
 use fake_cluster::{FaultAction, FaultRule, Status};
@@ -30,7 +29,7 @@ async fn text_of(rig: &Harness, front: &PortForwardProxy, user: &kube::Config, w
     let mut out = Vec::new();
     let way = Connection::Cluster { clients: &clients, refusals };
     let (clock, stop) = (Arc::clone(&rig.clock), CancellationToken::new());
-    why::run_with(&options(&words), PROCESS, way, clock, &mut out, stop).await.unwrap();
+    why::run_with(&options(&words), way, clock, &mut out, stop).await.unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -276,7 +275,7 @@ async fn ask(rig: &Harness, words: &[&str]) -> (Result<Diagnosis, WhyError>, Str
     let way = Connection::Record { clients: &clients, url: "http://controller".to_owned() };
     let (clock, stop) = (Arc::clone(&rig.clock), CancellationToken::new());
     let mut out = Vec::new();
-    let found = why::run_with(&options(&words), PROCESS, way, clock, &mut out, stop).await;
+    let found = why::run_with(&options(&words), way, clock, &mut out, stop).await;
     (found, String::from_utf8(out).unwrap())
 }
 

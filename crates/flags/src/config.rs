@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 pub use self::draft::Draft;
 use crate::serving::{CertificateFiles, Serving};
+use clock::Jitter;
+use cluster::client::{ClientOptions, ServiceAccount};
+use cluster::gate::{Gate, Refusal};
 use coexist::handover::objects::BUILT_IN_USERS;
 use controller::election::Timing;
 use controller::options::Options;
@@ -116,6 +119,28 @@ impl Config {
     pub fn own_kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_deref().filter(|_| self.master.is_none())
     }
+
+    /// Returns the client options that the flags configure: rate limits, write gate and credentials.
+    pub fn client_options(&self) -> ClientOptions {
+        ClientOptions {
+            qps: self.controller.qps.map_or(0.0, narrow),
+            burst: self.burst,
+            gate: if self.controller.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
+            service_account: self.service_account_credentials.then(|| ServiceAccount {
+                namespace: ACCOUNT_NAMESPACE.to_owned(),
+                name: ACCOUNT_NAME.to_owned(),
+                jitter: Jitter::seeded(u64::from(std::process::id())),
+            }),
+            ..ClientOptions::default()
+        }
+    }
+}
+
+/// Converts a rate for the token bucket. A rate above the range of a 32-bit float becomes infinite, which means no
+/// limit.
+#[expect(clippy::cast_possible_truncation, reason = "a rate needs no more digits than a 32-bit float has")]
+fn narrow(rate: f64) -> f32 {
+    rate as f32
 }
 
 /// Format and verbosity of logs.

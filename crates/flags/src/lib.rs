@@ -7,10 +7,12 @@
 //! | [`flag`], `set` | a flag as an argument of clap, and all flags ([`FlagSet`]) |
 //! | [`values`], `csv`, [`gates`] | the types of values, as in pflag and Go, and the feature gates |
 //! | [`config`], [`serving`], [`tls`] | the validated configuration, with that of the HTTPS server |
+//! | [`decision`] | the flags that change a decision, for commands that decide themselves |
 //! | [`permissions`] | the permissions of a configuration, and their manifest |
 
 pub mod config;
 mod csv;
+pub mod decision;
 pub mod flag;
 pub mod gates;
 pub mod kcm;
@@ -32,6 +34,7 @@ use clap::{ArgMatches, Command};
 use controller::election::TimingError;
 
 pub use self::config::Config;
+pub use self::decision::DecisionFlags;
 use self::gates::GateError;
 use self::serving::OpenPathsError;
 pub use self::set::FlagSet;

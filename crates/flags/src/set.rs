@@ -27,6 +27,11 @@ impl FlagSet {
         self.0.values()
     }
 
+    /// Returns the flags that have an effect, sorted by name.
+    pub fn effective(&self) -> impl Iterator<Item = &Flag> {
+        self.flags().filter(|flag| matches!(flag.purpose, Purpose::Effective { .. }))
+    }
+
     /// Adds all flags of this set to a command, in the order of their headings.
     pub fn add_to(&self, command: Command) -> Command {
         let rank = |flag: &Flag| match flag.purpose {
@@ -116,6 +121,8 @@ fn dashed(command: &Command, word: String) -> String {
     }
 }
 
+#[cfg(test)]
+mod page;
 #[cfg(test)]
 mod pflag;
 

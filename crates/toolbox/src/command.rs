@@ -5,7 +5,6 @@ use crate::options::{
     SimulateOptions, WhyOptions, cluster, console, demo, handover, parity, policy, simulate, why,
 };
 pub use crate::options::{Parsed, UsageError};
-use crate::process::Process;
 use crate::why::{WhyError, hpa_names_of};
 
 /// A command with its options.
@@ -52,11 +51,7 @@ impl Verdict {
 }
 
 /// Parses the arguments after the name of `program`. Returns `None` if they do not start with a command.
-pub fn parse(
-    program: &str,
-    words: &[String],
-    process: Process,
-) -> Option<Result<Parsed<Command>, UsageError>> {
+pub fn parse(program: &str, words: &[String]) -> Option<Result<Parsed<Command>, UsageError>> {
     let (name, rest) = words.split_first()?;
     let rest = rest.iter().cloned();
     Some(match name.as_str() {
@@ -66,8 +61,8 @@ pub fn parse(
         "demo" => {
             options::parse(demo::command(program), rest, |matches| Ok(Command::Demo(demo::options(matches))))
         }
-        "why" => options::parse(why::command(program, process), rest, |matches| {
-            Ok(Command::Why(Box::new(why::options(matches, process)?)))
+        "why" => options::parse(why::command(program), rest, |matches| {
+            Ok(Command::Why(Box::new(why::options(matches)?)))
         }),
         "policy" => options::parse(policy::command(program), rest, |matches| {
             policy::options(matches).map(Command::Policy)
@@ -89,9 +84,9 @@ pub fn parse(
 }
 
 /// Returns the commands with their subcommands, for completion and manual pages.
-pub fn commands(program: &str, process: Process) -> [clap::Command; 8] {
+pub fn commands(program: &str) -> [clap::Command; 8] {
     [
-        why::command(program, process),
+        why::command(program),
         console::command(program),
         policy::command(program),
         policy::sources_command(program),

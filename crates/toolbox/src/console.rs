@@ -31,13 +31,13 @@ pub use self::inspect::Inspector;
 use self::past::{LeaderChanges, LeaderRecord};
 use crate::options::ConsoleOptions;
 use crate::options::why::Leader;
-use crate::process::{DecisionFlags, FlagError, Process};
 use crate::why::{Refusals, client_options};
 use crate::words::html;
 use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
 use cluster::kubeconfig::{self, KubeconfigError};
 use cluster::platform;
+use flags::{DecisionFlags, FlagError};
 use sources::{FileError, Sources};
 
 /// The reason why the console failed. Exit code 1.
@@ -86,8 +86,6 @@ pub(crate) struct Scene<'a> {
     pub(crate) flags: DecisionFlags,
     /// The Prometheus servers of `--metric-sources-file`, from which *What if* reads past values.
     pub(crate) sources: Option<Arc<Sources>>,
-    /// The controller process. It resolves the flags.
-    pub(crate) process: Process,
     /// The local clock.
     pub(crate) clock: SharedClock,
 }
@@ -139,7 +137,6 @@ impl Listening {
 /// Returns a [`ConsoleError`] if the page cannot be served.
 pub async fn run(
     options: &ConsoleOptions,
-    process: Process,
     clock: SharedClock,
     stop: CancellationToken,
 ) -> Result<(), ConsoleError> {
@@ -155,7 +152,6 @@ pub async fn run(
         leaders: options.leaders.clone(),
         flags: DecisionFlags::default(),
         sources,
-        process,
         clock,
     };
     let listening = Listening::start(scene, options.port).await?;

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -26,12 +27,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::console::{ConsoleError, Listening, Scene};
 use crate::options::DemoOptions;
-use crate::process::Process;
 use crate::why::{Refusals, client_options};
 use crate::words::counted;
 use clock::SharedClock;
 use cluster::kubeconfig::{self, ClusterOptions};
+use controller::options::MetricSources;
+use engine::reconcile::Observers;
 use fake_cluster::Status;
+use flags::{Config, FlagSet};
 use sources::FileError;
 
 use self::observe::{Observer, Snapshot, Syncs};
@@ -95,6 +98,14 @@ pub enum DemoError {
     Output(#[from] io::Error),
 }
 
+/// Runs the controller with a configuration until the token is cancelled. The observers receive its concluded syncs.
+pub type RunController = fn(
+    Config,
+    SharedClock,
+    Observers,
+    CancellationToken,
+) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>>;
+
 /// Runs the demo until `options.duration` has elapsed or `stop` is cancelled, then prints a summary.
 ///
 /// # Errors
@@ -103,7 +114,7 @@ pub enum DemoError {
 /// fails.
 pub async fn run(
     options: &DemoOptions,
-    process: Process,
+    controller: RunController,
     clock: SharedClock,
     screen: Screen,
     stop: CancellationToken,
@@ -121,20 +132,22 @@ pub async fn run(
     let (cluster, serving) = (world.cluster.clone(), cluster_stop.clone());
     tasks.spawn(async move { cluster.serve(listener, serving).await });
     world.start(&tasks, &cluster_stop);
-    let console = console(&files, process, Arc::clone(&clock)).await?;
+    let console = console(&files, Arc::clone(&clock)).await?;
     let intro = intro(&server, &files, &console.url, options.metrics_port);
     tasks.spawn(console.serve(cluster_stop.clone()));
     tasks.close();
 
     let flags = world::controller_flags(&files.kubeconfig, options.metrics_port);
-    let sources = world::sources(&world, files.sources.clone())?;
+    let config = FlagSet::controller().resolve(flags);
+    let mut config = config.map_err(|error| DemoError::Controller(error.into()))?;
+    config.controller.metric_sources = Some(MetricSources(world::sources(&world, files.sources.clone())?));
     let controlling = stop.child_token();
     let syncs = Arc::new(Syncs::default());
     let controller = {
         let (controlling, observer) = (controlling.clone(), Arc::clone(&syncs) as Arc<_>);
         async move {
             tokio::time::sleep(HEAD_START).await;
-            process.run(flags, clock, vec![observer], Some(sources), controlling).await
+            controller(config, clock, vec![observer], controlling).await
         }
     };
     let observer = Observer::new(world.cluster, syncs);
@@ -197,12 +210,12 @@ async fn show(
 }
 
 /// Starts the console of the demo's cluster. The console uses the same kubeconfig as kubectl.
-async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<Listening, ConsoleError> {
+async fn console(files: &Files, clock: SharedClock) -> Result<Listening, ConsoleError> {
     let options = ClusterOptions { kubeconfig: Some(files.kubeconfig.clone()), ..ClusterOptions::default() };
     let user = kubeconfig::load_for_user(&options)?;
     let refusals = Refusals::new();
     let clients = crate::options::cluster::clients(&user, client_options(&refusals))?;
-    let flags = world::decision_flags(process)?;
+    let flags = world::decision_flags()?;
     let scene = Scene {
         clients: &clients,
         refusals,
@@ -210,7 +223,6 @@ async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<
         leaders: Vec::new(),
         flags,
         sources: None,
-        process,
         clock,
     };
     Listening::start(scene, 0).await

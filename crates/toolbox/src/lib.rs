@@ -1,8 +1,8 @@
 //! The commands for a terminal: `why`, `console`, `policy`, `sources`, `handover`, `parity`, `simulate` and `demo`.
 //!
 //! [`command::parse`] reads a command line. Commands that decide run the controller's own code: `why`, `console` and
-//! `simulate` run a controller with options from flags, and `demo` runs the whole process. The process resolves the
-//! flags. The program passes it as a [`process::ControllerProcess`].
+//! `simulate` run a controller with options from flags, and `demo` runs the whole process, which the program passes as
+//! a function.
 
 pub mod command;
 pub mod console;
@@ -14,7 +14,6 @@ mod namespaces;
 pub mod options;
 pub mod parity;
 pub mod policy;
-pub mod process;
 pub mod simulate;
 mod values;
 pub mod why;

@@ -32,7 +32,6 @@ use serde_json::{Value, json};
 
 use crate::options::setting::Setting;
 use crate::options::{Output as SimulateOutput, SimulateOptions, SimulateSource};
-use crate::process::Process;
 use crate::words;
 use fake_cluster::load::{Interpolation, Points};
 
@@ -94,14 +93,14 @@ pub enum SimulateError {
 /// # Errors
 ///
 /// Returns a [`SimulateError`] if an input is unreadable or invalid, a run fails, or a result cannot be written.
-pub fn run(options: &SimulateOptions, process: Process) -> Result<(), SimulateError> {
-    match run_to_end(options, process) {
+pub fn run(options: &SimulateOptions) -> Result<(), SimulateError> {
+    match run_to_end(options) {
         Err(SimulateError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
 }
 
-fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), SimulateError> {
+fn run_to_end(options: &SimulateOptions) -> Result<(), SimulateError> {
     if options.source == SimulateSource::Schema {
         return Ok(writeln!(io::stdout(), "{}", schema())?);
     }
@@ -113,7 +112,7 @@ fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), Simulat
         }
         return Ok(write!(io::stdout(), "{}", scenario::print(&document))?);
     }
-    let comparison = compare(&document, options, process)?;
+    let comparison = compare(&document, options)?;
     show(&comparison, options)
 }
 
@@ -122,8 +121,8 @@ fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), Simulat
 /// # Errors
 ///
 /// Returns a [`SimulateError`] if an input is unreadable or invalid, or if a run fails.
-pub fn simulate(options: &SimulateOptions, process: Process) -> Result<Comparison, SimulateError> {
-    compare(&document_of(&options.source)?, options, process)
+pub fn simulate(options: &SimulateOptions) -> Result<Comparison, SimulateError> {
+    compare(&document_of(&options.source)?, options)
 }
 
 /// Reads the document of a scenario from a file, from manifests and their loads, or from a cluster. For `--schema`, the
@@ -175,12 +174,8 @@ fn from_manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
 }
 
 /// Runs all variants of a document, and the scenarios of `--compare`.
-fn compare(
-    document: &Node,
-    options: &SimulateOptions,
-    process: Process,
-) -> Result<Comparison, SimulateError> {
-    let scenarios = variants(document, options, process)?;
+fn compare(document: &Node, options: &SimulateOptions) -> Result<Comparison, SimulateError> {
+    let scenarios = variants(document, options)?;
     let mut comparison = Comparison::default();
     for scenario in &scenarios {
         comparison.notes.extend(scenario.notes.clone());
@@ -210,11 +205,7 @@ fn compare(
 /// - Without `--set`, `--sweep` and `--compare`, a scenario with scaling policies runs with and without its policies.
 ///   This variation requires that the scenario has at most one source of metrics.
 /// - With several sources of metrics, each variant runs once per source.
-fn variants(
-    document: &Node,
-    options: &SimulateOptions,
-    process: Process,
-) -> Result<Vec<Scenario>, SimulateError> {
+fn variants(document: &Node, options: &SimulateOptions) -> Result<Vec<Scenario>, SimulateError> {
     let combinations = variants::choices(&options.sweep);
     if combinations.len() > MOST_VARIANTS {
         return Err(SimulateError::TooMany(combinations.len()));
@@ -278,7 +269,7 @@ fn variants(
             let text = words::duration(duration);
             document.put("duration", Node::from_json(&"--duration".into(), &text.into()));
         }
-        Ok(Scenario::read(&document, &name, source, process)?)
+        Ok(Scenario::read(&document, &name, source)?)
     };
     variants.into_iter().map(read).collect()
 }

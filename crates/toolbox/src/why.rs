@@ -33,12 +33,12 @@ pub use self::read::{Question, Reader, client_options};
 pub use self::responses::Refusals;
 pub use self::situation::Situation;
 use crate::options::{EncodeError, WhyOptions};
-use crate::process::{FlagError, Process};
 use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
 use engine::store::Key;
+use flags::FlagError;
 
 /// The namespace if neither a flag nor the kubeconfig sets one.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -107,7 +107,6 @@ fn listed(there: &[String]) -> String {
 /// Returns a [`WhyError`] if no answer is available or the answer cannot be written.
 pub async fn run(
     options: &WhyOptions,
-    process: Process,
     clock: SharedClock,
     stop: CancellationToken,
 ) -> Result<Diagnosis, WhyError> {
@@ -122,7 +121,7 @@ pub async fn run(
         let user = kubeconfig::load_for_user(&options.cluster)?;
         let refusals = Refusals::new();
         let clients = crate::options::cluster::clients(&user, client_options(&refusals))?;
-        cluster(options, process, &clients, refusals, user.namespace, clock).await
+        cluster(options, &clients, refusals, user.namespace, clock).await
     };
     let backend = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
     match answer::answer(backend, &view, &mut out, &stop).await {
@@ -167,7 +166,6 @@ pub enum Connection<'a> {
 /// Returns a [`WhyError`] if no answer is available or the answer cannot be written.
 pub async fn run_with(
     options: &WhyOptions,
-    process: Process,
     connection: Connection<'_>,
     clock: SharedClock,
     out: &mut dyn Write,
@@ -176,7 +174,7 @@ pub async fn run_with(
     let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let backend = match connection {
         Connection::Cluster { clients, refusals } => {
-            cluster(options, process, clients, refusals, namespace, clock).await?
+            cluster(options, clients, refusals, namespace, clock).await?
         }
         Connection::Record { clients, url } => {
             Backend::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
@@ -187,7 +185,6 @@ pub async fn run_with(
 
 async fn cluster(
     options: &WhyOptions,
-    process: Process,
     clients: &Clients,
     refusals: Arc<Refusals>,
     namespace: String,
@@ -197,7 +194,6 @@ async fn cluster(
         clients,
         refusals,
         scope: scope(options, namespace),
-        process,
         flags: &options.flags,
         watch: options.watch.is_some(),
         leaders: options.leaders.clone(),

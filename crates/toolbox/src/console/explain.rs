@@ -18,7 +18,6 @@ use super::form::{Form, target_of};
 use super::past::{self, LeaderChanges};
 use crate::explain::{Style, Zone};
 use crate::options::why::Leader;
-use crate::process::{DecisionFlags, Process};
 use crate::simulate::document::{Document, line};
 use crate::simulate::page::{self as timeline, Drawing};
 use crate::why::findings::{self, findings};
@@ -26,6 +25,7 @@ use crate::why::situation::{EventContent, RecentEvent};
 use crate::why::{Question, Reader, Refusals, Scope, Situation, WhyError, render};
 use clock::SharedClock;
 use cluster::client::Clients;
+use flags::DecisionFlags;
 use sources::Sources;
 
 /// Explains HPAs, one at a time.
@@ -39,7 +39,6 @@ pub(super) struct Explainer {
     flags: DecisionFlags,
     /// The Prometheus servers from which *What if* reads past values.
     pub(super) sources: Option<Arc<Sources>>,
-    pub(super) process: Process,
     clock: SharedClock,
 }
 
@@ -99,7 +98,6 @@ impl Explainer {
             changes,
             flags: scene.flags,
             sources: scene.sources,
-            process: scene.process,
             clock: scene.clock,
         }
     }
@@ -125,7 +123,6 @@ impl Explainer {
             clients: &self.clients,
             refusals: Arc::clone(refusals),
             scope,
-            process: self.process,
             flags: &self.flags,
             watch: false,
             leaders: self.leaders.clone(),

@@ -16,12 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::explain::Explainer;
 use super::past::LeaderChanges;
 use super::{Browser, Listening, Scene, directory};
-use crate::process::DecisionFlags;
-use crate::process::tests::FAKE;
 use crate::why::{Refusals, client_options};
 use clock::SystemClock;
 use cluster::client::Clients;
 use fake_cluster::Cluster;
+use flags::DecisionFlags;
 
 /// Returns the body of the explanation of `shop/web` in a cluster.
 async fn explanation(cluster: &Cluster) -> String {
@@ -36,7 +35,6 @@ fn scene(clients: &Clients, refusals: Arc<Refusals>) -> Scene<'_> {
         leaders: Vec::new(),
         flags: DecisionFlags::default(),
         sources: None,
-        process: FAKE,
         clock: Arc::new(SystemClock),
     }
 }

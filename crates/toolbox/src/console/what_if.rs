@@ -67,7 +67,6 @@ impl Explainer {
             sources,
             changed: after.clone(),
             flags: flags(situation),
-            process: self.process,
         };
         // Dropping the future stops the simulation, which runs in other threads.
         let stop = CancellationToken::new();

@@ -15,7 +15,6 @@ use super::observe::Observer;
 use super::world::{self, DemoWorld, Files, NAMESPACE};
 use super::{Screen, intro, run, show, summary};
 use crate::options::{DemoOptions, Logging};
-use crate::process::tests::FAKE;
 use clock::{SharedClock, VirtualClock};
 use fake_cluster::Cluster;
 
@@ -202,7 +201,14 @@ async fn demo_names_the_flag_when_the_port_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let port = taken.local_addr().expect("address").port();
     let options = DemoOptions { port, logging: Logging::default(), ..DemoOptions::default() };
-    let ended = run(&options, FAKE, clock(), Output::default().screen(), CancellationToken::new()).await;
+    let ended = run(
+        &options,
+        |_, _, _, stop| Box::pin(until_stopped(stop)),
+        clock(),
+        Output::default().screen(),
+        CancellationToken::new(),
+    )
+    .await;
     let text = ended.expect_err("error").to_string();
     assert!(text.starts_with(&format!("cannot listen on 127.0.0.1:{port} (--port): ")), "{text}");
 }

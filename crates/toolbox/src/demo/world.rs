@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::DemoError;
-use crate::process::{self, DecisionFlags, FlagError, Process};
 use crate::values::text;
 use clock::SharedClock;
 use cluster::platform;
@@ -27,6 +26,7 @@ use fake_cluster::load::{
 use fake_cluster::pages::{PageResponse, PageServers};
 use fake_cluster::workload::{WorkloadModel, Workloads};
 use fake_cluster::{Cluster, Status};
+use flags::{DecisionFlags, FlagError, decision};
 use sources::{Dial, FileError, InMemory, Sources};
 
 /// The namespace of the workloads.
@@ -40,10 +40,10 @@ const PAGE_PORT: u16 = 8080;
 
 /// The flags that set the controller's periods. The periods are short enough for a day of 40 seconds.
 const PERIODS: [(&str, &str); 4] = [
-    (process::SYNC_PERIOD, "1s"),
-    (process::DOWNSCALE_STABILIZATION, "6s"),
-    (process::CPU_INITIALIZATION_PERIOD, "5s"),
-    (process::INITIAL_READINESS_DELAY, "2s"),
+    (decision::SYNC_PERIOD, "1s"),
+    (decision::DOWNSCALE_STABILIZATION, "6s"),
+    (decision::CPU_INITIALIZATION_PERIOD, "5s"),
+    (decision::INITIAL_READINESS_DELAY, "2s"),
 ];
 
 /// The deployments, and the startup time of their pods in milliseconds.
@@ -106,8 +106,8 @@ pub(super) fn controller_flags(kubeconfig: &Path, metrics_port: Option<u16>) -> 
 }
 
 /// Returns the flags that change the controller's decisions, for explanations.
-pub(super) fn decision_flags(process: Process) -> Result<DecisionFlags, FlagError> {
-    DecisionFlags::new(PERIODS.map(|(name, value)| (name, value.to_owned())).into(), process)
+pub(super) fn decision_flags() -> Result<DecisionFlags, FlagError> {
+    DecisionFlags::new(PERIODS.map(|(name, value)| (name, value.to_owned())).into())
 }
 
 fn loads() -> [Load; 4] {

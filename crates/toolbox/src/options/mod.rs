@@ -27,7 +27,7 @@ pub use self::parity::ParityOptions;
 pub use self::policy::PolicyOptions;
 pub use self::simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 pub use self::why::WhyOptions;
-use crate::process::FlagError;
+use flags::FlagError;
 
 /// The reason why a command line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -10,10 +10,11 @@ use super::{
     Color, Logging, Output, UsageError, choice, cluster, color, logging, option, output, switch, token_file,
     utc, verbosity,
 };
-use crate::process::{self, DecisionFlags, FlagHelp, Process};
 use ::cluster::kubeconfig::ClusterOptions;
 use autoscaling::duration::GoDuration;
 use autoscaling::selector::Selector;
+use flags::flag::Flag;
+use flags::{DecisionFlags, FlagSet, decision};
 
 /// The options of `why`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +107,7 @@ fn wrong(text: impl Into<String>) -> UsageError {
 const CONTROLLER: &str = "Flags of the controller, where they differ from the defaults";
 pub(super) const RECORD: &str = "Record of a Concertina controller, which has its flags and its history";
 
-pub(crate) fn command(program: &str, process: Process) -> Command {
+pub(crate) fn command(program: &str) -> Command {
     let command = Command::new("why")
         .no_binary_name(true)
         .bin_name(format!("{program} why"))
@@ -131,16 +132,18 @@ pub(crate) fn command(program: &str, process: Process) -> Command {
               is available, 2 for an invalid command line.",
         ));
     let command = cluster::arguments(own(command));
-    let flag = |flag: FlagHelp| {
-        Arg::new(flag.name.clone())
+    let flag = |flag: &Flag| {
+        Arg::new(flag.name)
             .long(flag.name)
             .value_name(flag.placeholder)
             .action(ArgAction::Append)
             .allow_hyphen_values(true)
-            .help(flag.usage)
+            .help(flag.usage())
             .help_heading(CONTROLLER)
     };
-    command.args(process::help(process).into_iter().map(flag))
+    let all = FlagSet::controller();
+    let named = |name| all.flags().find(|flag| flag.name == name);
+    command.args(decision::NAMES.into_iter().filter_map(named).map(flag))
 }
 
 fn own(command: Command) -> Command {
@@ -200,11 +203,11 @@ pub(super) fn leaders(matches: &ArgMatches) -> Vec<Leader> {
     Leader::candidates(matches.get_one::<Leader>("leader"))
 }
 
-pub(crate) fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageError> {
+pub(crate) fn options(matches: &ArgMatches) -> Result<WhyOptions, UsageError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
     let from = text("from").map(|url| cluster::record_source(matches, url, &cluster));
-    let given = process::NAMES.into_iter().flat_map(|name| {
+    let given = decision::NAMES.into_iter().flat_map(|name| {
         let values = matches.get_many::<String>(name).into_iter().flatten();
         values.map(move |value| (name, value.clone()))
     });
@@ -228,7 +231,7 @@ pub(crate) fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptio
         color: Color::from_matches(matches),
         leaders: if from.is_none() { leaders(matches) } else { Vec::new() },
         from,
-        flags: DecisionFlags::new(given, process)?,
+        flags: DecisionFlags::new(given)?,
         logging: logging(matches),
     })
 }
@@ -261,10 +264,9 @@ fn interval(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
     use crate::options::parsed;
-    use crate::process::tests::FAKE;
 
     fn read(words: &[&str]) -> Result<WhyOptions, String> {
-        parsed(command("concertina", FAKE), words, |matches| options(matches, FAKE))
+        parsed(command("concertina"), words, options)
     }
 
     #[test]
@@ -347,9 +349,7 @@ mod tests {
 
     #[test]
     fn help_names_the_program_as_it_was_called() {
-        let help = |program| {
-            parsed(command(program, FAKE), &["--help"], |matches| options(matches, FAKE)).unwrap_err()
-        };
+        let help = |program| parsed(command(program), &["--help"], options).unwrap_err();
         let text = help("concertina");
         assert!(text.contains("Usage: concertina why [OPTIONS] [NAME]"), "{text}");
         let text = help("kubectl concertina");

@@ -112,7 +112,7 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
     let environment = Environment::start(scenario, &stop)?;
     let meter = environment.meter(scenario);
     let hpas = scenario.hpas.iter().map(|hpa| (hpa.key(), &*hpa.spec));
-    let settings = &scenario.flags.options.settings;
+    let settings = &scenario.flags.controller.settings;
     let observer = Arc::new(Recorder::new(scenario.start, settings, meter, hpas));
     // The policies exist before the HPAs, so that the first sync already applies them.
     for policy in &scenario.policies {
@@ -211,11 +211,11 @@ impl Environment {
         let options = Options {
             decisions_per_hpa: 0,
             watch_scaling_policies: !scenario.policies.is_empty()
-                || scenario.flags.options.watch_scaling_policies,
-            ..scenario.flags.options.clone()
+                || scenario.flags.controller.watch_scaling_policies,
+            ..scenario.flags.controller.clone()
         };
         let requests = Arc::new(RequestMetrics::new(telemetry.clone()));
-        let client_options = ClientOptions { observer: Some(requests), ..scenario.flags.clients.clone() };
+        let client_options = ClientOptions { observer: Some(requests), ..scenario.flags.client_options() };
         let clients = Clients::over(self.cluster.connector(), &client_options)?;
         let parts = Parts {
             clients: &clients,
@@ -237,7 +237,7 @@ impl Environment {
         let mut at = Duration::ZERO;
         while at < scenario.duration && !progress.is_stopped() {
             progress.advance(at, scenario.duration);
-            at = (at + scenario.flags.options.sync_period).min(scenario.duration);
+            at = (at + scenario.flags.controller.sync_period).min(scenario.duration);
             sleep_until(self.origin + at).await;
         }
     }
@@ -291,7 +291,7 @@ fn result(scenario: &Scenario, observer: &Recorder, work: &[Vec<WorkState>; 2]) 
         seed: scenario.seed,
         start: scenario.start,
         duration: scenario.duration,
-        period: scenario.flags.options.sync_period,
+        period: scenario.flags.controller.sync_period,
         hpas,
         happenings: scenario.happenings.clone(),
     };

@@ -33,9 +33,10 @@ pub(super) use self::pipeline::source_names;
 use self::values::FlagText;
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::TimelineEvent;
-use crate::process::{FlagError, Process, ResolvedFlags, SYNC_PERIOD};
 use crate::words;
 use fake_cluster::load::Pipeline;
+use flags::decision::SYNC_PERIOD;
+use flags::{Config, FlagError, FlagSet};
 
 /// The default duration of a scenario.
 const DURATION: Duration = Duration::from_hours(1);
@@ -95,7 +96,7 @@ pub(super) struct Scenario {
     pub(super) seed: u64,
     pub(super) start: Timestamp,
     pub(super) duration: Duration,
-    pub(super) flags: ResolvedFlags,
+    pub(super) flags: Config,
     pub(super) hpas: Vec<HpaPlan>,
     /// ScalingPolicies and ClusterScalingPolicies.
     pub(super) policies: Vec<serde_json::Value>,
@@ -130,12 +131,7 @@ impl Sources<'_> {
 
 impl Scenario {
     /// Reads a document with inlined manifest files. `source` is the index of this variant's source of metrics.
-    pub(super) fn read(
-        document: &Node,
-        variant: &str,
-        source: Option<usize>,
-        process: Process,
-    ) -> Result<Self, Problem> {
+    pub(super) fn read(document: &Node, variant: &str, source: Option<usize>) -> Result<Self, Problem> {
         let mut file: ScenarioFile = deserialize(document)?;
         let sources = Sources { document };
         let source = source.and_then(|index| Some((index, file.metrics.sources.get(index)?)));
@@ -144,11 +140,11 @@ impl Scenario {
         if let Some(period) = source.as_ref().and_then(|source| source.sync_period) {
             file.flags.insert(SYNC_PERIOD.to_owned(), FlagText(words::duration(period)));
         }
-        let flags = read_flags(&file.flags, sources, process)?;
+        let flags = read_flags(&file.flags, sources)?;
         let hpas = manifests::read_hpas(document)?;
         let policies = manifests::read_policies(document)?;
         let duration = file.duration.map_or(DURATION, |duration| duration.0);
-        if duration < flags.options.sync_period {
+        if duration < flags.controller.sync_period {
             return Err(sources.problem("duration", "must be at least one sync period"));
         }
         let (start, seed) = (file.start.0, file.seed);
@@ -205,27 +201,23 @@ pub fn schema() -> String {
 }
 
 /// Resolves the flags of a scenario to the controller's options.
-fn read_flags(
-    flags: &BTreeMap<String, FlagText>,
-    sources: Sources<'_>,
-    process: Process,
-) -> Result<ResolvedFlags, Problem> {
+fn read_flags(flags: &BTreeMap<String, FlagText>, sources: Sources<'_>) -> Result<Config, Problem> {
+    let all = FlagSet::controller();
     let word = |name: &str, value: &FlagText| format!("--{name}={}", value.0);
     // Each flag is first parsed separately, so that the error of a flag has its line.
     for (name, value) in flags {
         let at = |message: String| sources.problem(&format!("flags.{name}"), message);
-        match process.resolve(vec![word(name, value)]) {
+        match all.resolve([word(name, value)]) {
             Ok(_) => {}
-            Err(FlagError::Unknown(_)) => {
-                let known = process.flags();
-                let valid: Vec<_> = known.iter().map(|flag| flag.name.as_str()).collect();
+            Err(FlagError::Unknown { .. }) => {
+                let valid: Vec<_> = all.effective().map(|flag| flag.name).collect();
                 return Err(at(format!("unknown flag{}", suggestion(name, &valid))));
             }
             Err(error) => return Err(at(error.to_string())),
         }
     }
-    let words = flags.iter().map(|(name, value)| word(name, value)).collect();
-    process.resolve(words).map_err(|error| sources.problem("flags", error.to_string()))
+    let words = flags.iter().map(|(name, value)| word(name, value));
+    all.resolve(words).map_err(|error| sources.problem("flags", error.to_string()))
 }
 
 /// Deserializes a document. An error contains the location and the path of the field.
@@ -347,7 +339,6 @@ fn is_cpu(metric: &MetricSource) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::process::tests::FAKE;
     use crate::simulate::scenario::{Node, Scenario};
 
     #[test]
@@ -362,7 +353,7 @@ hpas:
 load: [{demand: 5, capacityPerPod: 10}]
 flags: {concurrent-gc-syncs: 3}
 ";
-        let scenario = Scenario::read(&Node::read("a.yaml", text).unwrap(), "", None, FAKE).unwrap();
+        let scenario = Scenario::read(&Node::read("a.yaml", text).unwrap(), "", None).unwrap();
         let topics: Vec<_> = scenario.notes.keys().map(String::as_str).collect();
         assert_eq!(topics, ["cpu", "flags", "requests"]);
     }

@@ -20,7 +20,6 @@ use super::run::{HpaRun, Run, Scores};
 use super::runner::{self, Progress, RunError};
 use super::scenario::{Node, Problem, Scenario};
 use super::table::SCORES;
-use crate::process::Process;
 use crate::words;
 use cluster::client::Clients;
 use sources::TimeRange;
@@ -47,7 +46,6 @@ pub(crate) struct Question {
     pub(crate) changed: Value,
     /// The flags of the controller, each with its name, without dashes, and its value.
     pub(crate) flags: Vec<(&'static str, String)>,
-    pub(crate) process: Process,
 }
 
 /// The result of the simulation.
@@ -103,7 +101,7 @@ impl Objects {
 /// Simulates the past with the current and with the changed fields. `stop` cancels the runs.
 pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answer, PlayError> {
     let Plan { document, changed, start, length, mut notes, origins, is_past } = Plan::new(question);
-    let scenario = |document: &Node, name| Scenario::read(document, name, None, question.process);
+    let scenario = |document: &Node, name| Scenario::read(document, name, None);
     let scenarios = [scenario(&document, "as it is")?, scenario(&changed, "with these fields")?];
     notes.extend(scenarios.iter().flat_map(|scenario| scenario.notes.values().cloned()));
     notes.sort();

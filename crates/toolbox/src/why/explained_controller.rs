@@ -9,15 +9,16 @@ use tokio::time::Instant;
 use super::situation::{FlagOrigin, FlagUse, LastDecision, Recorded, Recorder};
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
 use crate::options::why::Leader as Lease;
-use crate::process::{
-    CPU_INITIALIZATION_PERIOD, DOWNSCALE_STABILIZATION, DecisionFlags, EMULATED_VERSION, FEATURE_GATES,
-    FlagError, INITIAL_READINESS_DELAY, Process, ResolvedFlags, SYNC_PERIOD, TOLERANCE,
-};
 use crate::words::duration;
 use cluster::call::Call;
 use cluster::client::Clients;
 use controller::options::Options;
 use engine::store::Key;
+use flags::decision::{
+    CPU_INITIALIZATION_PERIOD, DOWNSCALE_STABILIZATION, EMULATED_VERSION, FEATURE_GATES,
+    INITIAL_READINESS_DELAY, SYNC_PERIOD, TOLERANCE,
+};
+use flags::{Config, DecisionFlags, FlagError};
 use journal::record::wire::{API_VERSION, ControllerInfo, DecisionList};
 
 /// The options of a decision.
@@ -31,18 +32,14 @@ pub(super) struct Resolved {
 
 /// Resolves the options of a decision. Without `--emulated-version`, the decision emulates the API server's version if
 /// possible, because the built-in controller comes from the same release.
-pub(super) fn resolve(
-    flags: &DecisionFlags,
-    server_minor: Option<u32>,
-    process: Process,
-) -> Result<Resolved, FlagError> {
+pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Result<Resolved, FlagError> {
     let by_server = server_minor
         .filter(|_| !flags.has(EMULATED_VERSION))
         .and_then(|minor| Version::named(&format!("1.{minor}")))
         .map(Version::name);
     // If the server's version does not have the given gates, the controller must have another version.
-    let by_server = by_server.filter(|version| flags.resolve(Some(version), process).is_ok());
-    let ResolvedFlags { options, warnings, .. } = flags.resolve(by_server, process)?;
+    let by_server = by_server.filter(|version| flags.resolve(Some(version)).is_ok());
+    let Config { controller: options, warnings, .. } = flags.resolve(by_server)?;
     let uses = uses(&options.settings, |name| match by_server {
         _ if flags.has(name) => FlagOrigin::Given,
         Some(_) if name == EMULATED_VERSION => FlagOrigin::Server,
@@ -52,15 +49,10 @@ pub(super) fn resolve(
 }
 
 /// Resolves the options of a decision from the controller's record. Given flags override the record.
-pub(super) fn recorded(
-    flags: &DecisionFlags,
-    controller: ControllerInfo,
-    process: Process,
-) -> Result<Resolved, FlagError> {
+pub(super) fn recorded(flags: &DecisionFlags, controller: ControllerInfo) -> Result<Resolved, FlagError> {
     let mut settings = Settings::from(controller.settings);
-    let version =
-        Some(settings.version.name()).filter(|version| flags.resolve(Some(version), process).is_ok());
-    let ResolvedFlags { options, warnings, .. } = flags.resolve(version, process)?;
+    let version = Some(settings.version.name()).filter(|version| flags.resolve(Some(version)).is_ok());
+    let Config { controller: options, warnings, .. } = flags.resolve(version)?;
     let given = &options.settings;
     if flags.has(TOLERANCE) {
         settings.tolerance = given.tolerance;
@@ -275,11 +267,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::process::tests::FAKE;
 
     fn resolved(given: &[(&'static str, &str)], minor: Option<u32>) -> Resolved {
         let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        resolve(&DecisionFlags::new(given, FAKE).unwrap(), minor, FAKE).unwrap()
+        resolve(&DecisionFlags::new(given).unwrap(), minor).unwrap()
     }
 
     fn origin(resolved: &Resolved, name: &str) -> (String, FlagOrigin) {
@@ -328,7 +319,7 @@ mod tests {
         };
         let with = |given: &[(&'static str, &str)]| {
             let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-            recorded(&DecisionFlags::new(given, FAKE).unwrap(), info(), FAKE).unwrap()
+            recorded(&DecisionFlags::new(given).unwrap(), info()).unwrap()
         };
         let plain = with(&[]);
         assert_eq!((&plain.options.settings, plain.options.sync_period), (&settings, Duration::from_secs(5)));

@@ -17,7 +17,7 @@ use super::counterfactual::{Counterfactual, counterfactual};
 use super::situation::{
     EventContent, FlagOrigin, FlagUse, HistoryEntry, InCharge, Refused, Situation, Source, Target,
 };
-use crate::process::EMULATED_VERSION;
+use flags::decision::EMULATED_VERSION;
 
 /// Returns all findings, the most severe first.
 pub fn findings(situation: &Situation) -> Vec<Finding> {

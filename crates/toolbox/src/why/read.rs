@@ -22,7 +22,6 @@ use super::responses::Refusals;
 use super::situation::{EventContent, FlagUse, HistoryEntry, Memory, Origin, Past, SKEW, Situation, Source};
 use super::{Scope, WhyError, from, sources};
 use crate::options::why::Leader as Lease;
-use crate::process::{DecisionFlags, Process};
 use clock::{SharedClock, ShiftedClock};
 use cluster::call::Call;
 use cluster::client::{ClientOptions, Clients};
@@ -33,6 +32,7 @@ use controller::options::Options;
 use engine::reconcile::{ConcludedSync, Controller, Observer, SourceReading, WorkerPermit};
 use engine::store::{HpaRecord, Key};
 use engine::telemetry::metrics::Metrics as Telemetry;
+use flags::DecisionFlags;
 use journal::record::wire::{ControllerInfo, DecisionList};
 use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
@@ -63,7 +63,6 @@ pub struct Reader {
     lists: Lists,
     captured: Arc<Captured>,
     server: Server,
-    process: Process,
     /// The controller's flags that the user gave.
     given: DecisionFlags,
     /// All flags that affect decisions.
@@ -95,8 +94,6 @@ pub struct Question<'a> {
     pub refusals: Arc<Refusals>,
     /// The HPAs to explain.
     pub scope: Scope,
-    /// The controller process. It resolves the flags.
-    pub process: Process,
     /// The controller's flags that the user gave.
     pub flags: &'a DecisionFlags,
     /// Whether the explanation is repeated (`--watch`).
@@ -110,7 +107,7 @@ pub struct Question<'a> {
 impl Reader {
     /// Connects to the server, and reads its version and clock. Both affect the decisions.
     pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
-        let Question { clients, refusals, scope, process, flags: given, watch, leaders, clock } = question;
+        let Question { clients, refusals, scope, flags: given, watch, leaders, clock } = question;
         let server = match server::read(&clients.discovery, &*clock).await {
             Ok(server) => server,
             // The server is reachable, because it returned an error response.
@@ -122,8 +119,7 @@ impl Reader {
                 });
             }
         };
-        let Resolved { options, warnings, uses } =
-            explained_controller::resolve(given, server.minor, process)?;
+        let Resolved { options, warnings, uses } = explained_controller::resolve(given, server.minor)?;
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
@@ -142,7 +138,6 @@ impl Reader {
             lists,
             captured,
             server,
-            process,
             given: given.clone(),
             flags: uses,
             clock,
@@ -155,7 +150,7 @@ impl Reader {
 
     /// Adopts the leader's flags. Returns whether they differ from the previous flags.
     fn adopt_flags(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
-        let Resolved { options, uses, .. } = explained_controller::recorded(&self.given, info, self.process)?;
+        let Resolved { options, uses, .. } = explained_controller::recorded(&self.given, info)?;
         self.flags = uses;
         let same =
             options.settings == self.controller.settings && options.sync_period == self.controller.period;

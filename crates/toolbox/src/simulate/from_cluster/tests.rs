@@ -1,5 +1,4 @@
 use super::*;
-use crate::process::tests::FAKE;
 use crate::simulate::scenario::{Scenario, print};
 
 const NOW: Timestamp = Timestamp::constant(1_900_000_000, 0);
@@ -120,7 +119,7 @@ load:
 "
     );
     let again = Node::read("printed.yaml", &print(&node)).unwrap();
-    Scenario::read(&again, "", None, FAKE).unwrap();
+    Scenario::read(&again, "", None).unwrap();
 }
 
 #[test]
@@ -170,7 +169,7 @@ fn custom_metrics_become_demand_with_cpu_as_its_cost() {
             {"demand": 40.0, "capacityPerPod": 62.5, "metrics": [{"name": "queue", "external": {"labels": {"a": "b"}}}]},
         ])
     );
-    Scenario::read(&scenario(&objects, NOW), "", None, FAKE).unwrap();
+    Scenario::read(&scenario(&objects, NOW), "", None).unwrap();
 }
 
 #[test]
@@ -181,7 +180,6 @@ fn target_of_unknown_kind_becomes_a_deployment() {
         &scenario(&ClusterObjects { hpa, replicas: 2, ..ClusterObjects::default() }, NOW),
         "",
         None,
-        FAKE,
     )
     .unwrap();
     assert_eq!(scenario.workloads.len(), 1);
@@ -293,7 +291,7 @@ async fn policies_of_the_cluster_are_part_of_the_scenario() {
     );
     assert!(!printed.contains("namespaceSelector") && !printed.contains("example.com"), "{printed}");
     let again = Node::read("printed.yaml", &printed).unwrap();
-    let scenario = Scenario::read(&again, "", None, FAKE).unwrap();
+    let scenario = Scenario::read(&again, "", None).unwrap();
     assert_eq!((scenario.policies.len(), scenario.start), (2, NOW));
 }
 

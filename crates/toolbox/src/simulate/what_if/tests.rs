@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::process::tests::FAKE;
 use crate::simulate::from_cluster::measure::LoadOrigin;
 use crate::simulate::past::{PastDecision, PastRun, PastStatus};
 use crate::simulate::run::Run;
@@ -228,7 +227,6 @@ fn question(past: Past) -> Question {
         sources: SourceLoads::default(),
         changed: hpa(),
         flags: vec![("horizontal-pod-autoscaler-sync-period", "15s".to_owned())],
-        process: FAKE,
     }
 }
 
