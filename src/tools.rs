@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
-pub use toolbox::command::Command;
-use toolbox::command::{self, Parsed};
 use toolbox::demo::Screen;
 use toolbox::handover::HandoverError;
+use toolbox::options::{
+    self, ConsoleOptions, DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions,
+    SimulateOptions, WhyOptions, cluster, console, demo, handover, parity, policy, simulate, why,
+};
 use toolbox::parity::ParityError;
 use toolbox::policy::PolicyError;
 use toolbox::why::WhyError;
@@ -19,7 +21,7 @@ use crate::{failed, until_stopped};
 use clock::{SharedClock, SystemClock};
 use engine::reconcile::Observers;
 use flags::config::{LogFormat, LogOptions};
-use flags::{CliError, Config, Program};
+use flags::{CliError, Config, Parsed, Program};
 
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
@@ -34,13 +36,101 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("completion", "Print the completion script of a shell."),
 ];
 
-pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<flags::Parsed<Command>, CliError>> {
-    let parsed = command::parse(&program.to_string(), words)?;
-    Some(match parsed {
-        Ok(Parsed::Options(command)) => Ok(flags::Parsed::Options(command)),
-        Ok(Parsed::Help(text)) => Ok(flags::Parsed::Help(text)),
-        Err(error) => Err(CliError::Subcommand(error.to_string())),
+/// A command with its options.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Serve a page with all HPAs.
+    Console(Box<ConsoleOptions>),
+    /// Run the demo.
+    Demo(DemoOptions),
+    /// Explain the replica count of an HPA.
+    Why(Box<WhyOptions>),
+    /// Compare a dry run with the built-in controller.
+    Parity(Box<ParityOptions>),
+    /// Check or import scaling policies, or import sources.
+    Policy(PolicyOptions),
+    /// Hand HPAs over from the built-in controller, or back.
+    Handover(Box<HandoverOptions>),
+    /// Run a simulation.
+    Simulate(Box<SimulateOptions>),
+}
+
+/// Parses the arguments after the name of `program`. Returns `None` if they do not start with a command.
+pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<Command>, CliError>> {
+    let (name, rest) = words.split_first()?;
+    let program = &program.to_string();
+    Some(match name.as_str() {
+        "console" => options::parse(console::command(program), rest, |matches| {
+            Ok(Command::Console(Box::new(console::options(matches))))
+        }),
+        "demo" => {
+            options::parse(demo::command(program), rest, |matches| Ok(Command::Demo(demo::options(matches))))
+        }
+        "why" => options::parse(why::command(program), rest, |matches| {
+            Ok(Command::Why(Box::new(why::options(matches)?)))
+        }),
+        "policy" => options::parse(policy::command(program), rest, |matches| {
+            policy::options(matches).map(Command::Policy)
+        }),
+        "sources" => options::parse(policy::sources_command(program), rest, |matches| {
+            policy::sources_options(matches).map(Command::Policy)
+        }),
+        "parity" => options::parse(parity::command(program), rest, |matches| {
+            Ok(Command::Parity(Box::new(parity::options(matches)?)))
+        }),
+        "handover" => options::parse(handover::command(program), rest, |matches| {
+            Ok(Command::Handover(Box::new(handover::options(matches)?)))
+        }),
+        "simulate" => options::parse(simulate::command(program), rest, |matches| {
+            Ok(Command::Simulate(Box::new(simulate::options(matches)?)))
+        }),
+        _ => return None,
     })
+}
+
+/// Returns the commands with their subcommands, for completion and manual pages.
+pub(crate) fn commands(program: &str) -> [clap::Command; 8] {
+    [
+        why::command(program),
+        console::command(program),
+        policy::command(program),
+        policy::sources_command(program),
+        handover::command(program),
+        parity::command(program),
+        simulate::command(program),
+        demo::command(program),
+    ]
+}
+
+/// Returns the names of HPAs for the completion of a command line with kubectl's connection flags, such as `-n shop
+/// web`. Returns no names if the connection flags are invalid.
+///
+/// # Errors
+/// Returns the reason why the HPAs cannot be read.
+pub async fn hpa_names(words: Vec<String>) -> Result<Vec<String>, WhyError> {
+    let command = cluster::arguments(clap::Command::new("names")).no_binary_name(true).ignore_errors(true);
+    // `ignore_errors` ignores the other flags of the completed command, and an unfinished word.
+    match command.try_get_matches_from(words) {
+        Ok(matches) => toolbox::why::hpa_names_of(&cluster::options(&matches)).await,
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+impl Command {
+    /// Returns the logging options. `None` disables logs, so that they do not mix with the output.
+    pub fn logging(&self) -> Option<Logging> {
+        let logging = match self {
+            Self::Console(options) => options.logging,
+            Self::Demo(options) => options.logging,
+            Self::Why(options) => options.logging,
+            Self::Parity(options) => options.logging,
+            Self::Handover(options) => options.logging,
+            Self::Policy(PolicyOptions::Check(options)) => options.logging,
+            Self::Policy(PolicyOptions::Import { .. } | PolicyOptions::ImportSources { .. })
+            | Self::Simulate(_) => return None,
+        };
+        (logging.verbosity > 0).then_some(logging)
+    }
 }
 
 /// Runs the controller of the demo.

@@ -14,10 +14,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, value_parser};
 use clap_complete::engine::{self, ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use toolbox::command;
 
 use super::{commands, controller_command};
-use crate::{failed, print};
+use crate::{failed, print, tools};
 use flags::FlagSet;
 use flags::{CliError, Parsed, Program, matches};
 
@@ -114,7 +113,7 @@ fn for_kubectl(words: &[OsString]) -> io::Result<String> {
 fn tree(program: Program, line: &[OsString]) -> Command {
     let flags = FlagSet::controller();
     let line: Vec<String> = line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let tools = command::commands(&program.to_string()).map(|command| {
+    let tools = tools::commands(&program.to_string()).map(|command| {
         let line = line.clone();
         match command.get_name() {
             "why" => command.mut_arg("name", |arg| {
@@ -147,7 +146,7 @@ fn names(line: Vec<String>) -> Vec<String> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
-    let listing = async { tokio::time::timeout(PATIENCE, command::hpa_names(line)).await };
+    let listing = async { tokio::time::timeout(PATIENCE, tools::hpa_names(line)).await };
     // A shell cannot display an error during completion.
     runtime.block_on(listing).ok().and_then(Result::ok).unwrap_or_default()
 }
@@ -199,7 +198,7 @@ mod tests {
     #[test]
     fn tree_is_valid_and_has_every_command() {
         let tree = tree(Program::Concertina, &[]);
-        for (name, _) in crate::tools::COMMANDS {
+        for (name, _) in tools::COMMANDS {
             assert!(tree.get_subcommands().any(|command| command.get_name() == *name), "{name}");
         }
         tree.debug_assert();

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbox::console::Inspector;
-use toolbox::options::why::Leader;
+use toolbox::options::leader::Leader;
 use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 
 use super::options;

@@ -30,7 +30,7 @@ use self::explain::Explainer;
 pub use self::inspect::Inspector;
 use self::past::{LeaderChanges, LeaderRecord};
 use crate::options::ConsoleOptions;
-use crate::options::why::Leader;
+use crate::options::leader::Leader;
 use crate::why::{Refusals, client_options};
 use crate::words::html;
 use clock::SharedClock;

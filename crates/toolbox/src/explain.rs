@@ -4,6 +4,7 @@
 //! of the cluster unchanged. The module `words` escapes the text for output.
 
 mod metric;
+mod policy;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use autoscaling::status::Limit;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+pub use self::policy::policy_step;
 pub(crate) use self::show::{Cell, plain};
 pub use self::show::{Line, Role, Step, Style, StyledSpan, terminal};
 use crate::words::counted;

@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::page::{Page, PageError, PageReader};
 use self::status::Direction;
-pub use crate::command::Verdict;
+use crate::address::{AddressError, connect};
 use crate::explain::{Style, Zone};
+use crate::options::Verdict;
 use crate::options::handover::Action;
 use crate::options::{EncodeError, HandoverOptions, Output};
-use crate::why::{RecordError, connect};
 use clock::SharedClock;
 use cluster::client::{ClientError, ClientOptions, Clients};
 use cluster::error::ApiError;
@@ -48,7 +48,7 @@ pub enum HandoverError {
     Client(#[from] ClientError),
     /// The address of `--from` cannot be used.
     #[error(transparent)]
-    Address(#[from] RecordError),
+    Address(#[from] AddressError),
     /// Objects that every answer needs cannot be read.
     #[error("cannot read {what}: {error}")]
     Unreadable {

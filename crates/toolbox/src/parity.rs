@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::summary::Answer;
 pub use self::summary::Summary;
+use crate::address::{AddressError, connect};
 use crate::explain::{Line, Role, Style, Zone};
+use crate::flag_use::{FlagOrigin, uses};
 use crate::forward::{self, ForwardError, Which};
 use crate::options::parity::{Output, Source};
 use crate::options::{ParityOptions, cluster};
-use crate::why::situation::FlagOrigin;
-use crate::why::{RecordError, connect, explained_controller};
 use crate::words;
 use ::cluster::call::Call;
 use ::cluster::client::ClientError;
@@ -60,7 +60,7 @@ pub enum ReadError {
     Forward(#[from] ForwardError),
     /// The address cannot be used.
     #[error(transparent)]
-    Address(#[from] RecordError),
+    Address(#[from] AddressError),
     /// The controller at the address does not respond with a comparison.
     #[error("failed to read the comparison from {url}: {error}")]
     Unreadable {
@@ -326,7 +326,7 @@ fn table(summary: &Summary, style: Style, text: &mut String) {
 /// values.
 fn flags(controller: &ControllerInfo) -> Vec<(&'static str, String)> {
     let settings = Settings::from(controller.settings.clone());
-    let uses = explained_controller::uses(&settings, |_| FlagOrigin::Record).into_iter();
+    let uses = uses(&settings, |_| FlagOrigin::Record).into_iter();
     let uses =
         uses.filter_map(|flag| Some((flag.name.strip_prefix("horizontal-pod-autoscaler-")?, flag.value)));
     [("sync-period", words::duration(controller.sync_period))].into_iter().chain(uses).collect()

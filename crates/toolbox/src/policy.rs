@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use policies::import::TooManyNotes;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::command::Verdict;
+use crate::options::Verdict;
 use crate::options::policy::CheckOptions;
 use crate::options::{EncodeError, PolicyOptions, cluster};
 use ::cluster::client::{ClientError, Clients};

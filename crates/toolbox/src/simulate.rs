@@ -39,9 +39,9 @@ use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
 use self::run::{Comparison, Run};
 use self::runner::{Progress, RunError};
+pub(crate) use self::scenario::document;
 use self::scenario::{Node, Scenario, manifests};
 pub use self::scenario::{Problem, schema};
-pub(crate) use self::scenario::{document, suggestion};
 use self::variants::MOST_VARIANTS;
 
 /// The source, in error messages, of the scenario values that `--hpa` and `--load` define.

@@ -4,7 +4,7 @@
 
 mod answer;
 pub mod counterfactual;
-pub(crate) mod explained_controller;
+mod explained_controller;
 pub mod findings;
 mod from;
 mod history;
@@ -28,7 +28,6 @@ use self::answer::{Backend, View};
 pub use self::findings::{Unknown, unknowns};
 pub use self::from::RecordError;
 use self::from::Records;
-pub(crate) use self::from::connect;
 pub use self::read::{Question, Reader, client_options};
 pub use self::responses::Refusals;
 pub use self::situation::Situation;
@@ -135,7 +134,7 @@ pub async fn run(
 ///
 /// # Errors
 /// Returns a [`WhyError`] if the HPAs cannot be read.
-pub(crate) async fn hpa_names_of(options: &ClusterOptions) -> Result<Vec<String>, WhyError> {
+pub async fn hpa_names_of(options: &ClusterOptions) -> Result<Vec<String>, WhyError> {
     let user = kubeconfig::load_for_user(options)?;
     let clients = crate::options::cluster::clients(&user, client_options(&Refusals::new()))?;
     objects::names(&clients, &user.namespace).await

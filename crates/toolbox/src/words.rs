@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
 use autoscaling::explanation::Span;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 pub(crate) use findings::{counted, listed};
+use ring::digest::{SHA256, digest};
 
 /// Formats a duration as on a command line: `5m0s`.
 pub(crate) fn duration(duration: Duration) -> String {
@@ -125,6 +128,25 @@ pub(crate) fn reason(sentence: &str) -> &str {
         Some((verdict, reason)) if verdict.starts_with("goes from ") => reason,
         _ => sentence,
     }
+}
+
+/// Returns `; did you mean "startup"?`, or the list of all valid names if no name is similar.
+pub(crate) fn suggestion(wrong: &str, valid: &[&str]) -> String {
+    let wrong_lower = wrong.to_lowercase();
+    let distance = |name: &str| strsim::damerau_levenshtein(&wrong_lower, &name.to_lowercase());
+    let nearest = valid.iter().map(|name| (distance(name), *name)).min();
+    match nearest {
+        Some((distance, name)) if distance <= 1 + wrong.chars().count() / 3 => {
+            format!("; did you mean {name:?}?")
+        }
+        Some(_) => format!("; valid names are {}", valid.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// Returns the hash of a style or script as a source of a content security policy, such as `sha256-...`.
+pub(crate) fn hash(source: &str) -> String {
+    format!("sha256-{}", STANDARD.encode(digest(&SHA256, source.as_bytes())))
 }
 
 #[cfg(test)]

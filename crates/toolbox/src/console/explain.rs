@@ -17,7 +17,7 @@ use super::Scene;
 use super::form::{Form, target_of};
 use super::past::{self, LeaderChanges};
 use crate::explain::{Style, Zone};
-use crate::options::why::Leader;
+use crate::options::leader::Leader;
 use crate::simulate::document::{Document, line};
 use crate::simulate::page::{self as timeline, Drawing};
 use crate::why::findings::{self, findings};

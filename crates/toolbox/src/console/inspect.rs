@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::forward::{Connection, ForwardError, WITHIN, Which, hostname};
-use crate::options::why::{Leader, NAMESPACES};
+use crate::options::leader::{Leader, NAMESPACES};
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use cluster::typed;

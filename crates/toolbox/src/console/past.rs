@@ -21,7 +21,7 @@ use sources::{Form, PastTarget, Sources, TimeRange};
 use tokio::time::Instant;
 
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
-use crate::options::why::Leader;
+use crate::options::leader::Leader;
 use crate::simulate::past::{Past, PastDecision, PastStatus};
 use crate::simulate::what_if::{PastError, SourceLoads};
 use crate::why::Situation;

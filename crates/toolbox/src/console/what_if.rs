@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::explain::Explainer;
 use super::form::{self, Asked};
 use super::past;
+use crate::flag_use::FlagOrigin;
 use crate::simulate::what_if::{self, Objects, play};
 use crate::values::at;
 use crate::why::Situation;
-use crate::why::situation::FlagOrigin;
 use crate::words;
 
 /// The flags whose values the scenario copies from the controller, if the values are known.

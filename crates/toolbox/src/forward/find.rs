@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 
 use super::{ForwardError, Unproven};
-use crate::options::why::Leader;
+use crate::options::leader::Leader;
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::permission::{self, Action, ResourceAction, User};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
-use crate::options::why::Leader;
+use crate::options::leader::Leader;
 use crate::words::counted;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};

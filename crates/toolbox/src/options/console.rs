@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Command, value_parser};
 
-use super::why::Leader;
-use super::{Logging, choice, cluster, logging, option, verbosity, why};
+use super::leader::{self, Leader};
+use super::{Logging, choice, cluster, logging, option, verbosity};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `console`.
@@ -26,7 +26,8 @@ pub struct ConsoleOptions {
     pub logging: Logging,
 }
 
-pub(crate) fn command(program: &str) -> Command {
+/// Creates the command line of `console`. Help texts name `program`.
+pub fn command(program: &str) -> Command {
     let command = Command::new("console")
         .no_binary_name(true)
         .bin_name(format!("{program} console"))
@@ -55,17 +56,18 @@ pub(crate) fn command(program: &str) -> Command {
             .value_parser(value_parser!(PathBuf)),
         )
         .arg(verbosity())
-        .arg(why::record())
-        .arg(why::leader().help_heading(why::RECORD));
+        .arg(leader::record())
+        .arg(leader::leader().help_heading(leader::RECORD));
     cluster::arguments(command)
 }
 
-pub(crate) fn options(matches: &ArgMatches) -> ConsoleOptions {
+/// Reads the options from the arguments.
+pub fn options(matches: &ArgMatches) -> ConsoleOptions {
     ConsoleOptions {
         cluster: cluster::options(matches),
         port: matches.get_one::<u16>("port").copied().unwrap_or(0),
         opens_browser: matches.get_one::<String>("browser").is_none_or(|browser| browser != "off"),
-        leaders: why::leaders(matches),
+        leaders: leader::leaders(matches),
         metric_sources_file: matches.get_one::<PathBuf>("metric-sources-file").cloned(),
         logging: logging(matches),
     }

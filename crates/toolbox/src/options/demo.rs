@@ -24,7 +24,8 @@ pub struct DemoOptions {
     pub logging: Logging,
 }
 
-pub(crate) fn command(program: &str) -> Command {
+/// Creates the command line of `demo`. Help texts name `program`.
+pub fn command(program: &str) -> Command {
     Command::new("demo")
         .no_binary_name(true)
         .bin_name(format!("{program} demo"))
@@ -59,7 +60,8 @@ pub(crate) fn command(program: &str) -> Command {
         .arg(verbosity().help("Log verbosity: 4 adds details, 6 adds traces"))
 }
 
-pub(crate) fn options(matches: &ArgMatches) -> DemoOptions {
+/// Reads the options from the arguments.
+pub fn options(matches: &ArgMatches) -> DemoOptions {
     let json = matches.get_one::<String>("logging-format").is_some_and(|format| format == "json");
     DemoOptions {
         duration: matches.get_one::<Duration>("for").copied(),

@@ -6,14 +6,15 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 
 use super::cluster::RecordSource;
-use super::why::Leader;
+use super::leader::{self, Leader};
 use super::{
-    Color, Logging, Output, UsageError, cluster, color, logging, option, output, positive_duration, switch,
-    token_file, utc, verbosity, why,
+    Color, Logging, Output, cluster, color, logging, option, output, positive_duration, switch, token_file,
+    utc, verbosity,
 };
 use ::cluster::kubeconfig::ClusterOptions;
 use coexist::handover::objects::BUILT_IN_USERS;
 use coexist::handover::scope::ControllerName;
+use flags::CliError;
 
 /// The options of `handover`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +105,8 @@ impl Guard {
 const EXIT_CODES: &str = "Exit code: 0 if all is as intended, 3 if an HPA or the guard needs attention, 1 if no answer is\n\
                           available, 2 for an invalid command line.";
 
-pub(crate) fn command(program: &str) -> Command {
+/// Creates the command line of `handover`. Help texts name `program`.
+pub fn command(program: &str) -> Command {
     Command::new("handover")
         .no_binary_name(true)
         .bin_name(format!("{program} handover"))
@@ -192,7 +194,7 @@ pub(crate) fn shared(command: Command) -> Command {
             )
             .value_parser(|text: &str| ControllerName::new(text).map_err(|error| error.to_string())),
         )
-        .arg(why::leader())
+        .arg(leader::leader())
         .arg(option(
             "from",
             "URL",
@@ -207,9 +209,10 @@ pub(crate) fn shared(command: Command) -> Command {
     cluster::arguments(command)
 }
 
-pub(crate) fn options(matches: &ArgMatches) -> Result<HandoverOptions, UsageError> {
+/// Reads the options from the arguments.
+pub fn options(matches: &ArgMatches) -> Result<HandoverOptions, CliError> {
     let Some((name, matches)) = matches.subcommand() else {
-        return Err(UsageError::Arguments("a subcommand of handover is missing".to_owned()));
+        return Err(CliError::Subcommand("a subcommand of handover is missing".to_owned()));
     };
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let change = || {
@@ -242,7 +245,7 @@ pub(crate) fn options(matches: &ArgMatches) -> Result<HandoverOptions, UsageErro
     {
         let text =
             format!("--namespace={namespace} contradicts {}: pass the namespace once", change.namespace);
-        return Err(UsageError::Arguments(text));
+        return Err(CliError::Subcommand(text));
     }
     Ok(HandoverOptions {
         action,

@@ -1,13 +1,14 @@
 //! The command lines of the tools, one module per command, and the flags that commands share.
 
 pub mod cluster;
-pub(crate) mod console;
-pub(crate) mod demo;
+pub mod console;
+pub mod demo;
 pub mod handover;
+pub mod leader;
 pub mod parity;
 pub mod policy;
 pub mod setting;
-pub(crate) mod simulate;
+pub mod simulate;
 pub mod why;
 
 use std::path::PathBuf;
@@ -16,7 +17,6 @@ use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
 use clap::builder::PossibleValuesParser;
-use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use serde::Serialize;
 
@@ -27,42 +27,21 @@ pub use self::parity::ParityOptions;
 pub use self::policy::PolicyOptions;
 pub use self::simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 pub use self::why::WhyOptions;
-use flags::FlagError;
+use flags::{CliError, Parsed};
 
-/// The reason why a command line is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UsageError {
-    /// A flag of the controller is invalid.
-    #[error(transparent)]
-    Flag(#[from] FlagError),
-    /// The arguments are invalid or cannot be combined.
-    #[error("{0}")]
-    Arguments(String),
-}
-
-/// A parsed command line: options, or the requested help text.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Parsed<T> {
-    /// The options.
-    Options(T),
-    /// The help text.
-    Help(String),
-}
-
-/// Parses the arguments of a command.
-pub(crate) fn parse<T>(
+/// Parses the arguments of a command, and reads its options with `options`.
+///
+/// # Errors
+/// Returns [`CliError`] for an invalid command line.
+pub fn parse<T>(
     command: clap::Command,
-    words: impl Iterator<Item = String>,
-    options: impl FnOnce(&ArgMatches) -> Result<T, UsageError>,
-) -> Result<Parsed<T>, UsageError> {
-    match command.try_get_matches_from(words) {
-        Ok(matches) => options(&matches).map(Parsed::Options),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
-        Err(error) => {
-            let text = error.to_string();
-            Err(UsageError::Arguments(text.trim_start_matches("error: ").trim_end().to_owned()))
-        }
-    }
+    words: &[String],
+    options: impl FnOnce(&ArgMatches) -> Result<T, CliError>,
+) -> Result<Parsed<T>, CliError> {
+    Ok(match flags::matches(command, words)? {
+        Parsed::Options(matches) => Parsed::Options(options(&matches)?),
+        Parsed::Help(text) => Parsed::Help(text),
+    })
 }
 
 /// Parses a duration above zero.
@@ -120,6 +99,31 @@ impl Output {
             Self::Json => Ok(Some(serde_json::to_string_pretty(answer)?)),
             Self::Yaml => to_yaml(answer).map(Some),
         }
+    }
+}
+
+/// The result of the commands `policy`, `sources` and `handover`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The command found nothing that needs attention.
+    Good,
+    /// A field has no effect or is not imported, an HPA is not in the intended state, or the guard does not work as
+    /// intended.
+    Attention,
+}
+
+impl Verdict {
+    /// Returns the exit code, 0 or 3.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Good => 0,
+            Self::Attention => 3,
+        }
+    }
+
+    /// Returns [`Self::Good`] if `good`.
+    pub fn good_if(good: bool) -> Self {
+        if good { Self::Good } else { Self::Attention }
     }
 }
 
@@ -245,14 +249,14 @@ fn token_file() -> Arg {
         .requires("from")
 }
 
-/// Parses a command line. The error is the error text or the help text.
-#[cfg(test)]
-pub(crate) fn parsed<T>(
+/// Parses a command line like [`parse`]. The error is the error text or the help text. This is for tests.
+pub fn parsed<T>(
     command: clap::Command,
     words: &[&str],
-    options: impl FnOnce(&ArgMatches) -> Result<T, UsageError>,
+    options: impl FnOnce(&ArgMatches) -> Result<T, CliError>,
 ) -> Result<T, String> {
-    match parse(command, words.iter().map(ToString::to_string), options) {
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    match parse(command, &words, options) {
         Ok(Parsed::Options(options)) => Ok(options),
         Ok(Parsed::Help(text)) => Err(text),
         Err(error) => Err(error.to_string()),

@@ -7,10 +7,10 @@ use clap::{ArgMatches, Command};
 
 use super::cluster::RecordSource;
 use super::{
-    Color, Logging, UsageError, cluster, color, logging, option, output, positive_duration, token_file, utc,
-    verbosity,
+    Color, Logging, cluster, color, logging, option, output, positive_duration, token_file, utc, verbosity,
 };
 use ::cluster::kubeconfig::ClusterOptions;
+use flags::CliError;
 
 /// The options of `parity`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,8 @@ pub enum Output {
     Yaml,
 }
 
-pub(crate) fn command(program: &str) -> Command {
+/// Creates the command line of `parity`. Help texts name `program`.
+pub fn command(program: &str) -> Command {
     let command = Command::new("parity")
         .no_binary_name(true)
         .bin_name(format!("{program} parity"))
@@ -104,14 +105,15 @@ pub(crate) fn command(program: &str) -> Command {
     cluster::arguments(command)
 }
 
-pub(crate) fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError> {
+/// Reads the options from the arguments.
+pub fn options(matches: &ArgMatches) -> Result<ParityOptions, CliError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
     let namespace = cluster.namespace.clone();
     let source = match text("from") {
         Some(url) if url.contains("://") => Source::Address(cluster::record_source(matches, url, &cluster)),
         Some(_) if matches.contains_id("token-file") => {
-            return Err(UsageError::Arguments(
+            return Err(CliError::Subcommand(
                 "--token-file cannot be used with a file: it is read without a token".to_owned(),
             ));
         }
@@ -119,7 +121,7 @@ pub(crate) fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError>
         None => {
             // Nothing proves that a pod with these labels is a dry run, so the user must name it.
             let (namespace, instance) = matches.get_one::<(String, String)>("shadow").cloned().ok_or_else(|| {
-                UsageError::Arguments(
+                CliError::Subcommand(
                     "the pod of the dry run gets your credentials, so name it: --shadow=NAMESPACE/RELEASE, such as \
                      --shadow=concertina-system/concertina-shadow, or use --from"
                         .to_owned(),

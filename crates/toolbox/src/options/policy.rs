@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::{
-    Color, Logging, Output, UsageError, cluster, color, logging, option, output, switch, utc, verbosity,
-};
+use super::{Color, Logging, Output, cluster, color, logging, option, output, switch, utc, verbosity};
 use ::cluster::kubeconfig::ClusterOptions;
+use flags::CliError;
 
 /// The options of `policy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +46,8 @@ pub struct CheckOptions {
     pub logging: Logging,
 }
 
-pub(crate) fn sources_command(program: &str) -> Command {
+/// Creates the command line of `sources`. Help texts name `program`.
+pub fn sources_command(program: &str) -> Command {
     Command::new("sources")
         .no_binary_name(true)
         .bin_name(format!("{program} sources"))
@@ -92,7 +92,8 @@ fn filename() -> Arg {
         .value_parser(value_parser!(PathBuf))
 }
 
-pub(crate) fn command(program: &str) -> Command {
+/// Creates the command line of `policy`. Help texts name `program`.
+pub fn command(program: &str) -> Command {
     Command::new("policy")
         .no_binary_name(true)
         .bin_name(format!("{program} policy"))
@@ -157,25 +158,27 @@ pub(crate) fn commands() -> [Command; 2] {
     [cluster::arguments(check), import]
 }
 
-pub(crate) fn sources_options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
+/// Reads the options from the arguments.
+pub fn sources_options(matches: &ArgMatches) -> Result<PolicyOptions, CliError> {
     match matches.subcommand() {
         Some((_, matches)) => Ok(PolicyOptions::ImportSources {
             files: files(matches, "filename")?,
             sources: matches.get_one::<PathBuf>("sources").cloned(),
         }),
-        None => Err(UsageError::Arguments("a subcommand of sources is missing".to_owned())),
+        None => Err(CliError::Subcommand("a subcommand of sources is missing".to_owned())),
     }
 }
 
-fn files(matches: &ArgMatches, name: &str) -> Result<Vec<PathBuf>, UsageError> {
+fn files(matches: &ArgMatches, name: &str) -> Result<Vec<PathBuf>, CliError> {
     let files: Vec<PathBuf> = matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect();
     if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
-        return Err(UsageError::Arguments("standard input can be read only once".to_owned()));
+        return Err(CliError::Subcommand("standard input can be read only once".to_owned()));
     }
     Ok(files)
 }
 
-pub(crate) fn options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
+/// Reads the options from the arguments.
+pub fn options(matches: &ArgMatches) -> Result<PolicyOptions, CliError> {
     match matches.subcommand() {
         Some(("check", matches)) => Ok(PolicyOptions::Check(Box::new(CheckOptions {
             files: files(matches, "file")?,
@@ -187,7 +190,7 @@ pub(crate) fn options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError>
             logging: logging(matches),
         }))),
         Some((_, matches)) => Ok(PolicyOptions::Import { files: files(matches, "filename")? }),
-        None => Err(UsageError::Arguments("a subcommand of policy is missing".to_owned())),
+        None => Err(CliError::Subcommand("a subcommand of policy is missing".to_owned())),
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::setting::{Setting, Sweep};
-use super::{Output, UsageError, cluster, option, positive_duration, switch};
+use super::{Output, cluster, option, positive_duration, switch};
 use ::cluster::kubeconfig::ClusterOptions;
+use flags::CliError;
 
 /// The options of `simulate`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -66,7 +67,8 @@ impl Default for Source {
     }
 }
 
-pub(crate) fn command(program: &str) -> Command {
+/// Creates the command line of `simulate`. Help texts name `program`.
+pub fn command(program: &str) -> Command {
     let path = |name, help| option(name, "file", help).value_parser(value_parser!(PathBuf));
     let output = |name, help| {
         path(name, help).help_heading("Results, each written to a file, or to standard output with -")
@@ -131,7 +133,8 @@ pub(crate) fn command(program: &str) -> Command {
     cluster::arguments(command)
 }
 
-pub(crate) fn options(matches: &ArgMatches) -> Result<SimulateOptions, UsageError> {
+/// Reads the options from the arguments.
+pub fn options(matches: &ArgMatches) -> Result<SimulateOptions, CliError> {
     let paths =
         |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
@@ -150,8 +153,8 @@ pub(crate) fn options(matches: &ArgMatches) -> Result<SimulateOptions, UsageErro
     })
 }
 
-fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<Source, UsageError> {
-    let wrong = |text: &str| UsageError::Arguments(text.to_owned());
+fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<Source, CliError> {
+    let wrong = |text: &str| CliError::Subcommand(text.to_owned());
     let name = matches.get_one::<String>("scenario").cloned();
     if matches.get_flag("schema") {
         return Ok(Source::Schema);
@@ -177,14 +180,14 @@ fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<S
 }
 
 /// Checks that at most one result is written to standard output.
-fn outputs(outputs: Outputs) -> Result<Outputs, UsageError> {
+fn outputs(outputs: Outputs) -> Result<Outputs, CliError> {
     let all = [("--report", &outputs.report), ("--csv", &outputs.csv), ("--json", &outputs.json)];
     let to_stdout =
         |(_, path): &&(&str, &Option<PathBuf>)| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
     let names: Vec<_> = all.iter().filter(to_stdout).map(|(name, _)| *name).collect();
     if names.len() > 1 {
         let names = names.join(" and ");
-        return Err(UsageError::Arguments(format!("only one of {names} can be written to standard output")));
+        return Err(CliError::Subcommand(format!("only one of {names} can be written to standard output")));
     }
     Ok(outputs)
 }

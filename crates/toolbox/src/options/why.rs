@@ -1,20 +1,19 @@
 //! The command line of `why`.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::cluster::RecordSource;
+use super::leader::{Leader, RECORD, leader, leaders, record};
 use super::{
-    Color, Logging, Output, UsageError, choice, cluster, color, logging, option, output, switch, token_file,
-    utc, verbosity,
+    Color, Logging, Output, cluster, color, logging, option, output, switch, token_file, utc, verbosity,
 };
 use ::cluster::kubeconfig::ClusterOptions;
 use autoscaling::duration::GoDuration;
 use autoscaling::selector::Selector;
 use flags::flag::Flag;
-use flags::{DecisionFlags, FlagSet, decision};
+use flags::{CliError, DecisionFlags, FlagSet, decision};
 
 /// The options of `why`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,58 +55,13 @@ pub enum Interval {
     Of(Duration),
 }
 
-/// The Lease of a controller's replicas.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leader {
-    /// The namespace of the Lease and of the controller's pods.
-    pub namespace: String,
-    /// The name of the Lease.
-    pub lease: String,
-    /// Whether the user named the Lease, with `--leader`. If not, its holder gets the user's credentials only if it is
-    /// proven to be a controller.
-    pub named: bool,
-}
-
-/// The namespaces of the default installations, in the order of the search for a Lease.
-pub(crate) const NAMESPACES: [&str; 2] = ["concertina-system", "kube-system"];
-/// The name of the Lease of the default installations.
-const LEASE: &str = "concertina";
-
-impl Leader {
-    /// Returns the given Lease, or else the Leases of the default installations in the order of the search.
-    pub fn candidates(given: Option<&Self>) -> Vec<Self> {
-        let default =
-            |namespace: &str| Self { namespace: namespace.to_owned(), lease: LEASE.to_owned(), named: false };
-        given.map_or_else(|| NAMESPACES.map(default).into(), |given| vec![given.clone()])
-    }
-}
-
-impl FromStr for Leader {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let is_name = |name: &str| {
-            let allowed =
-                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-            !name.is_empty() && name.bytes().all(allowed)
-        };
-        match text.split_once('/') {
-            Some((namespace, lease)) if is_name(namespace) && is_name(lease) => {
-                Ok(Self { namespace: namespace.to_owned(), lease: lease.to_owned(), named: true })
-            }
-            _ => Err(format!("must be NAMESPACE/NAME of a Lease, such as {}/{LEASE}", NAMESPACES[0])),
-        }
-    }
-}
-
-fn wrong(text: impl Into<String>) -> UsageError {
-    UsageError::Arguments(text.into())
+fn wrong(text: impl Into<String>) -> CliError {
+    CliError::Subcommand(text.into())
 }
 
 const CONTROLLER: &str = "Flags of the controller, where they differ from the defaults";
-pub(super) const RECORD: &str = "Record of a Concertina controller, which has its flags and its history";
-
-pub(crate) fn command(program: &str) -> Command {
+/// Creates the command line of `why`. Help texts name `program`.
+pub fn command(program: &str) -> Command {
     let command = Command::new("why")
         .no_binary_name(true)
         .bin_name(format!("{program} why"))
@@ -176,34 +130,8 @@ fn own(command: Command) -> Command {
         .arg(token_file().help_heading(RECORD))
 }
 
-pub(super) fn record() -> Arg {
-    choice(
-        "record",
-        &["auto", "off"],
-        "Whether to read the leader's record, by port-forward with your credentials; if it is unavailable, the \
-         answer states the reason",
-    )
-    .help_heading(RECORD)
-}
-
-pub(super) fn leader() -> Arg {
-    option(
-        "leader",
-        "namespace/lease",
-        "Lease of the controller; default: concertina-system/concertina, then kube-system/concertina",
-    )
-    .value_parser(|text: &str| text.parse::<Leader>())
-}
-
-/// Returns the Leases to search, in order. Empty with `--record=off`.
-pub(super) fn leaders(matches: &ArgMatches) -> Vec<Leader> {
-    if matches.get_one::<String>("record").is_some_and(|record| record == "off") {
-        return Vec::new();
-    }
-    Leader::candidates(matches.get_one::<Leader>("leader"))
-}
-
-pub(crate) fn options(matches: &ArgMatches) -> Result<WhyOptions, UsageError> {
+/// Reads the options from the arguments.
+pub fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
     let from = text("from").map(|url| cluster::record_source(matches, url, &cluster));
@@ -237,7 +165,7 @@ pub(crate) fn options(matches: &ArgMatches) -> Result<WhyOptions, UsageError> {
 }
 
 /// Removes a prefix such as `hpa/` from the name of an HPA.
-fn without_kind(name: &str) -> Result<String, UsageError> {
+fn without_kind(name: &str) -> Result<String, CliError> {
     const KINDS: [&str; 4] = [
         "hpa",
         "horizontalpodautoscaler",

@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use super::summary::{self, Answer, Summary};
 use crate::explain::Zone;
-use crate::simulate::page::hash;
-use crate::words::html;
+use crate::words::{hash, html};
 use coexist::shadow::wire::{Change, Counts};
 
 const STYLE: &str = include_str!("page.css");

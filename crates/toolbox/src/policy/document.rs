@@ -204,7 +204,7 @@ fn manifest(value: &Value) -> Vec<FieldProblem> {
     }
     for name in value.as_object().into_iter().flatten().map(|(name, _)| name) {
         if !FIELDS.contains(&name.as_str()) {
-            let suggestion = crate::simulate::suggestion(name, &FIELDS);
+            let suggestion = crate::words::suggestion(name, &FIELDS);
             problems.push(FieldProblem::new(name, format!("is unknown and has no effect{suggestion}")));
         }
     }

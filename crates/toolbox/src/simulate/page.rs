@@ -8,10 +8,7 @@ mod parts;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::SignedDuration;
-use ring::digest::{SHA256, digest};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,8 +17,7 @@ use super::past::{Past, PastRun};
 use super::run::{Comparison, HpaRun, Run, Sample};
 use super::table;
 use crate::explain::{self, Role, Step, Zone};
-use crate::why::render::policy_step;
-use crate::words::{self, html};
+use crate::words::{self, hash, html};
 
 /// The maximum number of charts on a page, because many charts make browsers slow. Further HPAs are only in the table
 /// of scores.
@@ -73,11 +69,6 @@ fn charted(groups: &[Vec<(&Run, &HpaRun)>]) -> usize {
         charts <= CHARTS
     };
     groups.iter().take_while(fits).count().max(1).min(groups.len())
-}
-
-/// Returns the hash of a style or script as a source of a content security policy, such as `sha256-...`.
-pub(crate) fn hash(source: &str) -> String {
-    format!("sha256-{}", STANDARD.encode(digest(&SHA256, source.as_bytes())))
 }
 
 /// Charts for the page of the console.
@@ -249,7 +240,7 @@ impl Data {
             let at = run.start.checked_add(point.at).unwrap_or(run.start);
             let mut steps =
                 if keeps { explain::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
-            steps.extend(point.policy.as_deref().filter(|_| keeps).map(policy_step));
+            steps.extend(point.policy.as_deref().filter(|_| keeps).map(explain::policy_step));
             let steps = steps.iter().map(|step| self.step(step));
             (point.at.as_secs(), sentence, steps.collect())
         });

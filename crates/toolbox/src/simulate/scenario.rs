@@ -211,7 +211,7 @@ fn read_flags(flags: &BTreeMap<String, FlagText>, sources: Sources<'_>) -> Resul
             Ok(_) => {}
             Err(FlagError::Unknown { .. }) => {
                 let valid: Vec<_> = all.effective().map(|flag| flag.name).collect();
-                return Err(at(format!("unknown flag{}", suggestion(name, &valid))));
+                return Err(at(format!("unknown flag{}", words::suggestion(name, &valid))));
             }
             Err(error) => return Err(at(error.to_string())),
         }
@@ -244,10 +244,10 @@ fn in_plain_words(message: &str) -> String {
     let names: Vec<_> = message.split('`').skip(1).step_by(2).collect();
     if let Some((wrong, valid)) = names.split_first() {
         if message.starts_with("unknown field") {
-            return format!("unknown field{}", suggestion(wrong, valid));
+            return format!("unknown field{}", words::suggestion(wrong, valid));
         }
         if message.starts_with("unknown variant") {
-            return format!("unknown value {wrong:?}{}", suggestion(wrong, valid));
+            return format!("unknown value {wrong:?}{}", words::suggestion(wrong, valid));
         }
     }
     let number = ["u16", "u32", "u64"].iter().find(|number| message.ends_with(&format!("expected {number}")));
@@ -258,20 +258,6 @@ fn in_plain_words(message: &str) -> String {
         None => message.replace('`', "\""),
     };
     message.replace("integer ", "").replace("floating point ", "")
-}
-
-/// Returns `; did you mean "startup"?`, or the list of all valid names if no name is similar.
-pub(crate) fn suggestion(wrong: &str, valid: &[&str]) -> String {
-    let wrong_lower = wrong.to_lowercase();
-    let distance = |name: &str| strsim::damerau_levenshtein(&wrong_lower, &name.to_lowercase());
-    let nearest = valid.iter().map(|name| (distance(name), *name)).min();
-    match nearest {
-        Some((distance, name)) if distance <= 1 + wrong.chars().count() / 3 => {
-            format!("; did you mean {name:?}?")
-        }
-        Some(_) => format!("; valid names are {}", valid.join(", ")),
-        None => String::new(),
-    }
 }
 
 /// The maximum number of names in a note.

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use super::scenario::document::{Content, Node};
-use super::scenario::{Location, Problem, suggestion};
+use super::scenario::{Location, Problem};
 use crate::options::setting::{Setting, SettingError, Step, Sweep, steps};
+use crate::words::suggestion;
 
 /// The maximum number of variants of one command.
 pub(super) const MOST_VARIANTS: usize = 100;

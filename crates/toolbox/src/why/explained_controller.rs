@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use autoscaling::settings::{Settings, Version};
 use tokio::time::Instant;
 
-use super::situation::{FlagOrigin, FlagUse, LastDecision, Recorded, Recorder};
+use super::situation::{LastDecision, Recorded, Recorder};
+use crate::flag_use::{FlagOrigin, FlagUse, uses};
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
-use crate::options::why::Leader as Lease;
-use crate::words::duration;
+use crate::options::leader::Leader as Lease;
 use cluster::call::Call;
 use cluster::client::Clients;
 use controller::options::Options;
@@ -83,26 +83,6 @@ pub(super) fn recorded(flags: &DecisionFlags, controller: ControllerInfo) -> Res
         _ => FlagOrigin::Record,
     });
     Ok(Resolved { options: Options { settings, sync_period, ..options }, warnings, uses })
-}
-
-/// Returns the settings as flags, each with the origin that `origin` returns for its name.
-pub(crate) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
-    let mut gates = format!(
-        "HPAConfigurableTolerance={},HPAGeneration={},HPAScaleToZero={}",
-        settings.configurable_tolerance, settings.generation, settings.scale_to_zero
-    );
-    if !settings.pod_level_resources {
-        gates.push_str(",PodLevelResources=false");
-    }
-    let values = [
-        (TOLERANCE, settings.tolerance.to_string()),
-        (DOWNSCALE_STABILIZATION, duration(settings.downscale_stabilization)),
-        (CPU_INITIALIZATION_PERIOD, duration(settings.cpu_initialization_period)),
-        (INITIAL_READINESS_DELAY, duration(settings.initial_readiness_delay)),
-        (EMULATED_VERSION, settings.version.name().to_owned()),
-        (FEATURE_GATES, gates),
-    ];
-    values.into_iter().map(|(name, value)| FlagUse { name, value, origin: origin(name) }).collect()
 }
 
 /// Reads the records of HPAs from the leader's pod, through one connection that stays open.

@@ -14,9 +14,8 @@ use policies::steps::PolicyEffect;
 use serde::Serialize;
 
 use super::counterfactual::{Counterfactual, counterfactual};
-use super::situation::{
-    EventContent, FlagOrigin, FlagUse, HistoryEntry, InCharge, Refused, Situation, Source, Target,
-};
+use super::situation::{EventContent, HistoryEntry, InCharge, Refused, Situation, Source, Target};
+use crate::flag_use::{FlagOrigin, FlagUse};
 use flags::decision::EMULATED_VERSION;
 
 /// Returns all findings, the most severe first.

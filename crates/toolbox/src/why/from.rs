@@ -1,22 +1,17 @@
 //! Explains the last decision of a Concertina controller without access to the cluster. The controller's record
 //! contains the decision, the flags and the history.
 
-use std::error::Error;
-use std::path::Path;
-
 use autoscaling::WriteOutcome;
 use autoscaling::event::EventKind;
 use autoscaling::settings::Settings;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::SignedDuration;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde::Deserialize as _;
-use serde_json::json;
 
-use super::explained_controller;
-use super::situation::{EventContent, FlagOrigin, HistoryEntry, Memory, Origin, Past, Situation, Source};
+use super::situation::{EventContent, HistoryEntry, Memory, Origin, Past, Situation, Source};
 use super::{Scope, WhyError};
-use crate::options::cluster::{RecordSource as Address, reads_only};
+use crate::address::{AddressError, connect};
+use crate::flag_use::{FlagOrigin, uses};
+use crate::options::cluster::RecordSource as Address;
 use clock::SharedClock;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
@@ -33,25 +28,9 @@ const LARGEST: usize = 32 << 20;
 /// The reason why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// `--from` is not a URL.
-    #[error("--from: {0:?} is not a URL: pass one such as http://127.0.0.1:10257")]
-    Address(String),
-    /// The token would be sent unencrypted.
-    #[error("--token-file: a token is only sent over https://, but --from is {0}")]
-    Clear(String),
-    /// The file of a flag cannot be read.
-    #[error("cannot read {path} ({flag}): {error}")]
-    File {
-        /// The flag of the file, such as `--token-file`.
-        flag: &'static str,
-        /// The path of the file.
-        path: String,
-        /// The error of the operating system.
-        error: String,
-    },
-    /// The client for the controller cannot be created.
-    #[error("--from: {0}")]
-    Connection(String),
+    /// The address cannot be used.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// The controller does not respond with a record.
     #[error("failed to read the record of {what} from {url}: {error}")]
     Unreadable {
@@ -138,46 +117,6 @@ impl Records {
     }
 }
 
-/// Creates clients for the controller at an address. They send no credentials except the given token. Also returns the
-/// URL of the controller without a trailing slash.
-pub(crate) async fn connect(address: &Address) -> Result<(Clients, String), RecordError> {
-    let url = address.url.trim_end_matches('/').to_owned();
-    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-        return Err(RecordError::Address(address.url.clone()));
-    }
-    if address.token_file.is_some() && !url.starts_with("https://") {
-        return Err(RecordError::Clear(url));
-    }
-    let text = |flag, path: Option<&Path>| match path {
-        None => Ok(None),
-        Some(path) => match std::fs::File::open(path) {
-            Ok(_) => Ok(Some(path.display().to_string())),
-            Err(error) => {
-                let (path, error) = (path.display().to_string(), error.to_string());
-                Err(RecordError::File { flag, path, error })
-            }
-        },
-    };
-    let kubeconfig = json!({
-        "clusters": [{ "name": "from", "cluster": {
-            "server": url,
-            "certificate-authority": text("--certificate-authority", address.certificate_authority.as_deref())?,
-            "insecure-skip-tls-verify": address.insecure_skip_tls_verify,
-        } }],
-        "users": [{ "name": "from", "user": {
-            "tokenFile": text("--token-file", address.token_file.as_deref())?,
-        } }],
-        "contexts": [{ "name": "from", "context": { "cluster": "from", "user": "from" } }],
-        "current-context": "from",
-    });
-    let connection = |error: &dyn Error| RecordError::Connection(error.to_string());
-    let kubeconfig = Kubeconfig::deserialize(kubeconfig).map_err(|error| connection(&error))?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let config = config.map_err(|error| connection(&error))?;
-    let clients = Clients::new(&config, &reads_only()).map_err(|error| connection(&error))?;
-    Ok((clients, url))
-}
-
 /// Returns the situation of an HPA according to its record.
 pub(super) fn situation(
     key: Key,
@@ -221,7 +160,7 @@ pub(super) fn situation(
         sharing: Vec::new(),
         recent_events: Vec::new(),
         past,
-        flags: explained_controller::uses(&settings, |_| FlagOrigin::Record),
+        flags: uses(&settings, |_| FlagOrigin::Record),
         settings,
         period: record.controller.sync_period,
         skew: Some(skew),

@@ -8,14 +8,15 @@ use super::Situation;
 use super::counterfactual::counterfactual;
 use super::findings::{Finding, Severity, unknowns};
 use super::situation::{
-    ChargeBy, FlagOrigin, HistoryEntry, InCharge, LastDecision, Memory, Origin, Recorded, Recorder, Source,
+    ChargeBy, HistoryEntry, InCharge, LastDecision, Memory, Origin, Recorded, Recorder, Source,
 };
 use crate::explain::{self, Line, Role, Step, Style, Zone};
+use crate::flag_use::FlagOrigin;
 use crate::words;
 use coexist::handover::scope::BUILT_IN;
 use journal::record::wire::Comparison;
 use policies::burst::{BurstStep, BurstWindow};
-use policies::steps::{PolicyEffect, Step as PolicyStep};
+use policies::steps::Step as PolicyStep;
 
 /// Maximum number of history entries to list. Only the newest entries are listed.
 const PAST: usize = 6;
@@ -35,7 +36,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
     let mut steps = explain::steps(&situation.explanation, situation.at, zone);
     steps.extend(super::sources::step(situation));
     steps.extend(burst(situation));
-    steps.extend(situation.policy.as_ref().map(policy_step));
+    steps.extend(situation.policy.as_ref().map(explain::policy_step));
     if let Some(found) = counterfactual(situation) {
         steps.extend(found.step(&situation.explanation, situation.at, zone));
     }
@@ -132,28 +133,6 @@ fn burst(situation: &Situation) -> Option<Step> {
 /// Converts milli-units to units.
 fn unit(milli: i64) -> f64 {
     milli as f64 / 1000.0
-}
-
-/// Renders the effect of the scaling policy: its steps, the count that is applied, the next change, and fields without
-/// effect.
-pub(crate) fn policy_step(effect: &PolicyEffect) -> Step {
-    let PolicyEffect { recommended, applied, steps, problems, next } = effect;
-    let mut step = Step::new("Scaling policy");
-    if steps.is_empty() {
-        step.push(Line::new("").plain("changes nothing at the moment"));
-    }
-    step.lines.extend(steps.iter().map(|step| Line::new(step.reason().as_str()).plain(step.to_string())));
-    if let Some(applied) = applied.filter(|_| applied != recommended) {
-        let instead = recommended.map(|count| format!(" instead of {count}")).unwrap_or_default();
-        step.push(Line::new("applied").strong(format!("{applied}{instead}")));
-    }
-    if let Some(next) = next {
-        step.push(Line::new("next change").plain(format!("{next} at {}", next.at)));
-    }
-    if !problems.is_empty() {
-        step.push(Line::new("no effect").warn(problems.as_str()));
-    }
-    step
 }
 
 fn found(findings: &[Finding]) -> Step {

@@ -20,6 +20,7 @@ pub use findings::facts::{
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use crate::flag_use::FlagUse;
 use coexist::handover::scope::BUILT_IN;
 use engine::reconcile::SourceReading;
 use engine::store::{HpaRecord, Key};
@@ -283,31 +284,6 @@ pub enum Origin {
     Record,
     /// A decision of this command (`--watch`).
     Here,
-}
-
-/// A flag that affects decisions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FlagUse {
-    /// The name without dashes, such as `horizontal-pod-autoscaler-tolerance`.
-    pub name: &'static str,
-    /// The value as on a command line.
-    pub value: String,
-    /// The source of the value.
-    pub origin: FlagOrigin,
-}
-
-/// The source of the value of a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum FlagOrigin {
-    /// The command line of this command.
-    Given,
-    /// The value is unknown, and the default is assumed.
-    Assumed,
-    /// The version of the API server, from which the value is derived.
-    Server,
-    /// The controller's record.
-    Record,
 }
 
 impl Situation {

@@ -15,7 +15,8 @@ use super::document::Node;
 use super::load_format::{BusinessDayFile, CurveFile, LoadFile, MeasureFile, MetricFile, ShapedFile};
 use super::manifests::{HpaPlan, read_file};
 use super::workloads::{WorkloadPlan, target};
-use super::{Problem, Sources, suggestion};
+use super::{Problem, Sources};
+use crate::words::suggestion;
 use fake_cluster::load::{
     CpuModel, Curve, Interpolation, Load, Measure, MemoryModel, Metric, OverflowPolicy, Points, Shape, Shown,
     Work,

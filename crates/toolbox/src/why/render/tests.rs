@@ -2,12 +2,14 @@ use autoscaling::pod::Pod;
 use serde_json::json;
 
 use super::*;
+use crate::flag_use::FlagUse;
 use crate::why::findings::findings;
 use crate::why::scene::{Scene, ago, external, external_metric, pod, pods_metric, starting, usage, usages};
-use crate::why::situation::{FieldManager, FlagUse, Owner, Refused};
+use crate::why::situation::{FieldManager, Owner, Refused};
 use journal::record::wire::Difference;
 use policies::resolve::ModeStep;
 use policies::spec::Mode;
+use policies::steps::PolicyEffect;
 
 const NARROW: Style = Style { colours: false, width: Some(80) };
 
