@@ -1,4 +1,4 @@
-//! Replaces `tools.rs` in a build without the commands of the toolbox.
+//! Replaces `tools.rs` in a build without the commands for people at a terminal.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use flags::{CliError, Parsed, Program};
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[];
 
-/// A command of the toolbox. This build has none.
+/// A command for people at a terminal. This build has none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command {}
 

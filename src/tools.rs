@@ -1,20 +1,25 @@
-//! The commands of the toolbox.
+//! The commands for people at a terminal.
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use console::command as page;
+use console::command::options::ConsoleOptions;
+use demo::Screen;
+use demo::options::DemoOptions;
 use futures::future::BoxFuture;
+use migration::handover::options::HandoverOptions;
+use migration::handover::{self, HandoverError};
+use migration::parity::options::ParityOptions;
+use migration::parity::{self, ParityError};
+use migration::policy::options::PolicyOptions;
+use migration::policy::{self, PolicyError};
+use simulate::options::SimulateOptions;
+use terminal::options::{Logging, cluster, parse as read};
 use tokio_util::sync::CancellationToken;
-use toolbox::demo::Screen;
-use toolbox::handover::HandoverError;
-use toolbox::options::{
-    self, ConsoleOptions, DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions,
-    SimulateOptions, WhyOptions, cluster, console, demo, handover, parity, policy, simulate, why,
-};
-use toolbox::parity::ParityError;
-use toolbox::policy::PolicyError;
-use toolbox::why::WhyError;
+use why::WhyError;
+use why::options::WhyOptions;
 
 use crate::logging;
 use crate::{failed, until_stopped};
@@ -60,29 +65,29 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<
     let (name, rest) = words.split_first()?;
     let program = &program.to_string();
     Some(match name.as_str() {
-        "console" => options::parse(console::command(program), rest, |matches| {
-            Ok(Command::Console(Box::new(console::options(matches))))
+        "console" => read(page::options::command(program), rest, |matches| {
+            Ok(Command::Console(Box::new(page::options::options(matches))))
         }),
-        "demo" => {
-            options::parse(demo::command(program), rest, |matches| Ok(Command::Demo(demo::options(matches))))
-        }
-        "why" => options::parse(why::command(program), rest, |matches| {
-            Ok(Command::Why(Box::new(why::options(matches)?)))
+        "demo" => read(demo::options::command(program), rest, |matches| {
+            Ok(Command::Demo(demo::options::options(matches)))
         }),
-        "policy" => options::parse(policy::command(program), rest, |matches| {
-            policy::options(matches).map(Command::Policy)
+        "why" => read(why::options::command(program), rest, |matches| {
+            Ok(Command::Why(Box::new(why::options::options(matches)?)))
         }),
-        "sources" => options::parse(policy::sources_command(program), rest, |matches| {
-            policy::sources_options(matches).map(Command::Policy)
+        "policy" => read(policy::options::command(program), rest, |matches| {
+            policy::options::options(matches).map(Command::Policy)
         }),
-        "parity" => options::parse(parity::command(program), rest, |matches| {
-            Ok(Command::Parity(Box::new(parity::options(matches)?)))
+        "sources" => read(policy::options::sources_command(program), rest, |matches| {
+            policy::options::sources_options(matches).map(Command::Policy)
         }),
-        "handover" => options::parse(handover::command(program), rest, |matches| {
-            Ok(Command::Handover(Box::new(handover::options(matches)?)))
+        "parity" => read(parity::options::command(program), rest, |matches| {
+            Ok(Command::Parity(Box::new(parity::options::options(matches)?)))
         }),
-        "simulate" => options::parse(simulate::command(program), rest, |matches| {
-            Ok(Command::Simulate(Box::new(simulate::options(matches)?)))
+        "handover" => read(handover::options::command(program), rest, |matches| {
+            Ok(Command::Handover(Box::new(handover::options::options(matches)?)))
+        }),
+        "simulate" => read(simulate::options::command(program), rest, |matches| {
+            Ok(Command::Simulate(Box::new(simulate::options::options(matches)?)))
         }),
         _ => return None,
     })
@@ -91,14 +96,14 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<
 /// Returns the commands with their subcommands, for completion and manual pages.
 pub(crate) fn commands(program: &str) -> [clap::Command; 8] {
     [
-        why::command(program),
-        console::command(program),
-        policy::command(program),
-        policy::sources_command(program),
-        handover::command(program),
-        parity::command(program),
-        simulate::command(program),
-        demo::command(program),
+        why::options::command(program),
+        page::options::command(program),
+        policy::options::command(program),
+        policy::options::sources_command(program),
+        handover::options::command(program),
+        parity::options::command(program),
+        simulate::options::command(program),
+        demo::options::command(program),
     ]
 }
 
@@ -111,7 +116,7 @@ pub async fn hpa_names(words: Vec<String>) -> Result<Vec<String>, WhyError> {
     let command = cluster::arguments(clap::Command::new("names")).no_binary_name(true).ignore_errors(true);
     // `ignore_errors` ignores the other flags of the completed command, and an unfinished word.
     match command.try_get_matches_from(words) {
-        Ok(matches) => toolbox::why::hpa_names_of(&cluster::options(&matches)).await,
+        Ok(matches) => why::hpa_names_of(&cluster::options(&matches)).await,
         Err(_) => Ok(Vec::new()),
     }
 }
@@ -153,29 +158,27 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
     }
     match command {
-        Command::Console(options) => {
-            until_stopped(async |stop| toolbox::console::run(&options, clock, stop).await)
+        Command::Console(options) => until_stopped(async |stop| page::run(&options, clock, stop).await),
+        Command::Demo(options) => {
+            until_stopped(async |stop| demo::run(&options, controller, clock, Screen::stdout(), stop).await)
         }
-        Command::Demo(options) => until_stopped(async |stop| {
-            toolbox::demo::run(&options, controller, clock, Screen::stdout(), stop).await
-        }),
         Command::Why(options) => until_stopped(async |stop| {
-            let found = toolbox::why::run(&options, clock, stop).await?;
+            let found = why::run(&options, clock, stop).await?;
             Ok::<_, WhyError>(ExitCode::from(found.exit_code()))
         }),
         Command::Parity(options) => until_stopped(async |stop| {
-            let differs = toolbox::parity::run(&options, stop).await?;
+            let differs = parity::run(&options, stop).await?;
             Ok::<_, ParityError>(ExitCode::from(if differs { 3 } else { 0 }))
         }),
         Command::Handover(options) => until_stopped(async |stop| {
-            let verdict = toolbox::handover::run(&options, clock, stop).await?;
+            let verdict = handover::run(&options, clock, stop).await?;
             Ok::<_, HandoverError>(ExitCode::from(verdict.exit_code()))
         }),
         Command::Policy(options) => until_stopped(async |stop| {
-            let verdict = toolbox::policy::run(&options, clock, stop).await?;
+            let verdict = policy::run(&options, clock, stop).await?;
             Ok::<_, PolicyError>(ExitCode::from(verdict.exit_code()))
         }),
-        Command::Simulate(options) => match toolbox::simulate::run(&options) {
+        Command::Simulate(options) => match simulate::run(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
         },

@@ -8,20 +8,20 @@
 #[path = "page/browser.rs"]
 #[expect(dead_code, reason = "some functions are for other tests")]
 mod browser;
-#[path = "../crates/toolbox/src/simulate/sample.rs"]
+#[path = "../crates/simulate/src/sample.rs"]
 #[expect(dead_code, reason = "some samples are for other tests")]
 mod sample;
 mod run {
     //! Provides the types at the module path that the samples use.
-    pub(crate) use toolbox::simulate::run::*;
+    pub(crate) use simulate::run::*;
 }
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use simulate::page;
 use tokio::process::Command;
-use toolbox::simulate::page;
 
 use self::browser::Browser;
 use self::run::Comparison;

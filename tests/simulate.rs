@@ -27,11 +27,11 @@ use fake_cluster::Cluster;
 use fake_cluster::load::{Curve, Load, LoadMetrics, Pipeline, Scraping, Work};
 use fake_cluster::workload::Workloads;
 use serde_json::json;
+use simulate::options::{SimulateOptions, Source as SimulateSource};
+use simulate::run::{Comparison, HpaRun};
+use simulate::{schema, simulate};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use toolbox::options::{SimulateOptions, SimulateSource};
-use toolbox::simulate::run::{Comparison, HpaRun};
-use toolbox::simulate::{schema, simulate};
 
 /// Writes a file for one test and returns its path.
 fn file(name: &str, text: &str) -> PathBuf {

@@ -31,8 +31,8 @@ use concertina::tools::Command;
 use fake_cluster::FaultAction;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use toolbox::options::WhyOptions;
-use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
+use why::options::WhyOptions;
+use why::{Connection, Diagnosis, Refusals, WhyError};
 
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, HPAS};

@@ -22,7 +22,7 @@ pub enum Invocation {
     Controller(Box<Config>),
     /// Print the roles that a controller needs.
     Rbac(Box<RbacOptions>),
-    /// Run a command of the toolbox.
+    /// Run a command for people at a terminal.
     Tool(tools::Command),
     /// Print the help text and exit.
     Help(String),

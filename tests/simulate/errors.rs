@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::runs::WEB;
 use crate::{file, options};
-use toolbox::simulate::simulate;
+use simulate::simulate;
 
 /// Returns the error of a scenario file, without the path of its folder.
 fn error(name: &str, text: &str) -> String {

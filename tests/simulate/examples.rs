@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use toolbox::simulate::run::{Comparison, HpaRun, Sample, Scores};
-use toolbox::simulate::simulate;
+use simulate::run::{Comparison, HpaRun, Sample, Scores};
+use simulate::simulate;
 
 use crate::{file, options, run_scenario};
 

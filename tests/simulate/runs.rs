@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::{file, only, options, run_scenario};
 use proptest::prelude::*;
 use proptest::sample::select;
-use toolbox::options::{SimulateOptions, SimulateSource};
-use toolbox::simulate::run::HpaRun;
-use toolbox::simulate::simulate;
+use simulate::options::{SimulateOptions, Source as SimulateSource};
+use simulate::run::HpaRun;
+use simulate::simulate;
 
 /// An HPA on cpu for the Deployment `web`.
 pub(crate) const WEB: &str = "

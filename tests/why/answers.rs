@@ -3,7 +3,7 @@
 
 use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
-use toolbox::why::Diagnosis;
+use why::Diagnosis;
 
 use super::{ask, codes, document, queue, sentence};
 use crate::support::objects::{cpu, external, hpa, pod};

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use autoscaling::history::History;
 use cluster::client::{ClientOptions, Clients};
 use concertina::serve::{Endpoints, Health, serve_connection};
+use console::command::Inspector;
 use console::controller::{ControllerState, Inspect, Missing};
 use engine::store::Key;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use terminal::options::leader::Leader;
 use tokio_util::sync::CancellationToken;
-use toolbox::console::Inspector;
-use toolbox::options::leader::Leader;
-use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
+use why::{Connection, Diagnosis, Refusals, WhyError};
 
 use super::options;
 use super::port_forward_proxy::{POD, PortForwardProxy, TOKEN, lease, may_write_statuses, pod, rig, user};

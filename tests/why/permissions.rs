@@ -8,7 +8,7 @@ use fake_cluster::{FaultAction, FaultRule, Status};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbox::why::WhyError;
+use why::WhyError;
 
 use super::{ask, ask_until, codes, document};
 use crate::support::Fixture;

@@ -1,0 +1,394 @@
+//! The content of the demo's cluster: workloads with their HPAs and load, and the metrics pages of the pods of `burst`.
+//! The module also contains the flags and the metric sources of the controller. The demo writes three files: a
+//! kubeconfig, an HPA to apply with kubectl, and the metric sources.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use std::{fs, io};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::DemoError;
+use clock::SharedClock;
+use cluster::platform;
+use fake_cluster::load::{
+    Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
+    WorkState,
+};
+use fake_cluster::pages::{PageResponse, PageServers};
+use fake_cluster::workload::{WorkloadModel, Workloads};
+use fake_cluster::{Cluster, Status};
+use flags::{DecisionFlags, FlagError, decision};
+use sources::{Dial, FileError, InMemory, Sources};
+use terminal::values::text;
+
+/// The namespace of the workloads.
+pub(super) const NAMESPACE: &str = "shop";
+
+/// The text of the file with the controller's metric sources.
+pub(super) const SOURCE_FILE: &str = "pods: {enabled: true}\n";
+
+/// The port of a pod's metrics page.
+const PAGE_PORT: u16 = 8080;
+
+/// The flags that set the controller's periods. The periods are short enough for a day of 40 seconds.
+const PERIODS: [(&str, &str); 4] = [
+    (decision::SYNC_PERIOD, "1s"),
+    (decision::DOWNSCALE_STABILIZATION, "6s"),
+    (decision::CPU_INITIALIZATION_PERIOD, "5s"),
+    (decision::INITIAL_READINESS_DELAY, "2s"),
+];
+
+/// The deployments, and the startup time of their pods in milliseconds.
+const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
+
+/// The manifests of the HPAs.
+const HPAS: &str = include_str!("hpas.yaml");
+
+const MEBIBYTE: f64 = 1024.0 * 1024.0;
+
+/// The demo's cluster, and the models that act in it.
+#[derive(Debug)]
+pub(super) struct DemoWorld {
+    pub(super) cluster: Cluster,
+    workloads: Arc<Workloads>,
+    load: Arc<LoadMetrics>,
+    /// The load of `burst`.
+    burst: LoadId,
+}
+
+impl DemoWorld {
+    /// Builds a cluster with the demo's workloads, whose pods already run. Nothing changes before [`Self::start`].
+    /// Requires a tokio runtime.
+    pub(super) fn build(clock: &SharedClock) -> Result<Self, Status> {
+        let cluster = Cluster::new(Arc::clone(clock));
+        for object in objects() {
+            cluster.create(object)?;
+        }
+        let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
+        workloads.warm_up();
+        for (name, start_up) in START_UPS {
+            let start_up = Duration::from_millis(start_up).into();
+            workloads.set_model(NAMESPACE, name, WorkloadModel { start_up, ..WorkloadModel::default() });
+        }
+        let load = Arc::new(LoadMetrics::new(
+            Arc::clone(clock),
+            Pipeline::all(Scraping::every(Duration::from_secs(1))),
+        ));
+        let [_, _, burst, _] = loads().map(|one| load.add(one));
+        cluster.set_metrics(load.clone());
+        Ok(Self { cluster, workloads, load, burst })
+    }
+
+    /// Runs the models of pods and load until `stop` is cancelled.
+    pub(super) fn start(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+        let (workloads, token) = (Arc::clone(&self.workloads), stop.clone());
+        tasks.spawn(async move { workloads.run(token).await });
+        let (load, cluster, token) = (Arc::clone(&self.load), self.cluster.clone(), stop.clone());
+        tasks.spawn(async move { load.run(cluster, token).await });
+    }
+}
+
+/// Returns the controller's flags. `metrics_port` is the port for metrics and decisions.
+pub(super) fn controller_flags(kubeconfig: &Path, metrics_port: Option<u16>) -> Vec<String> {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let process = ["--secure-port=0", "--leader-elect=false"].map(str::to_owned);
+    let periods = PERIODS.map(|(name, value)| format!("--{name}={value}"));
+    let metrics = metrics_port.map(|port| format!("--health-address={}:{port}", Ipv4Addr::LOCALHOST));
+    process.into_iter().chain(periods).chain([kubeconfig]).chain(metrics).collect()
+}
+
+/// Returns the flags that change the controller's decisions, for explanations.
+pub(super) fn decision_flags() -> Result<DecisionFlags, FlagError> {
+    DecisionFlags::new(PERIODS.map(|(name, value)| (name, value.to_owned())).into())
+}
+
+fn loads() -> [Load; 4] {
+    let seconds = Duration::from_secs;
+    let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
+    let web = Load {
+        // A day takes 40 seconds and starts at seven in the morning, while the load rises.
+        work: vec![Work::cpu(
+            Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
+            500.0,
+        )],
+        memory: MemoryModel { base: 90.0 * MEBIBYTE, growth: 0.05 * MEBIBYTE },
+        ..Load::new(NAMESPACE, "app", "web")
+    };
+    let orders = Shape::Spikes { base: 0.0, peak: 12.0, every: seconds(32), width: seconds(9) };
+    let orders = Curve::from(orders).with_noise(0.3, 2).starting_at(seconds(27));
+    let length = Metric::external("queue_length", Measure::Waiting, [("queue", "orders")]);
+    let worker = Load {
+        work: vec![Work::queue(orders, 2.0).with_metric(length)],
+        ..Load::new(NAMESPACE, "app", "worker")
+    };
+    let visitors = Shape::Spikes { base: 34.0, peak: 230.0, every: seconds(45), width: seconds(12) };
+    let visitors = Curve::from(visitors).with_noise(0.1, 3).starting_at(seconds(37));
+    let rate = Metric::for_pods("requests_per_second", Measure::Served);
+    let burst = Load {
+        work: vec![Work::requests(visitors, 80.0).with_metric(rate)],
+        ..Load::new(NAMESPACE, "app", "burst")
+    };
+    let swing = Shape::Sine { mean: 400.0, amplitude: 250.0, period: seconds(30) };
+    let cache = Load {
+        work: vec![Work::cpu(Curve::from(swing).with_noise(0.05, 4), 1_000.0)],
+        ..Load::new(NAMESPACE, "app", "cache")
+    };
+    [web, worker, burst, cache]
+}
+
+/// Returns the objects to create at the start, in order.
+fn objects() -> Vec<Value> {
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+        deployment("web", 2),
+        deployment("worker", 1),
+        deployment("burst", 2),
+        deployment("cache", 2),
+    ];
+    // The manifests are part of the program, so they are valid YAML.
+    objects.extend(serde_saphyr::from_multiple::<Value>(HPAS).unwrap_or_default());
+    objects
+}
+
+fn deployment(name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": name,
+                    "image": format!("shop/{name}:1"),
+                    "ports": [{"name": "http", "containerPort": PAGE_PORT}],
+                    "resources": {"requests": {"cpu": "200m", "memory": "128Mi"}},
+                }]},
+            },
+        },
+    })
+}
+
+/// The request counter of a pod.
+#[derive(Debug, Clone, Copy)]
+struct Counter {
+    /// The number of requests that the pod has served.
+    requests: f64,
+    /// The number of requests that all pods had served at the last scrape of this pod.
+    of_all: f64,
+}
+
+/// The metrics pages of the pods of `burst`.
+#[derive(Debug)]
+struct Pages {
+    cluster: Cluster,
+    load: Arc<LoadMetrics>,
+    burst: LoadId,
+    /// The counter of each scraped pod, by address.
+    counters: Mutex<BTreeMap<String, Counter>>,
+}
+
+/// Returns the metric sources of the controller. `file` contains [`SOURCE_FILE`]. The controller scrapes the pods
+/// without a network, because their pages come from this process.
+pub(super) fn sources(world: &DemoWorld, file: PathBuf) -> Result<Arc<Sources>, FileError> {
+    let pages = Arc::new(Pages {
+        cluster: world.cluster.clone(),
+        load: Arc::clone(&world.load),
+        burst: world.burst,
+        counters: Mutex::default(),
+    });
+    let servers = PageServers::without_requests();
+    let dial: Arc<dyn Dial> = Arc::new(InMemory::new(move |address: &str| {
+        let running = pages.running();
+        pages.counters.lock().retain(|other, _| {
+            let is_running = running.contains(other);
+            if !is_running {
+                servers.remove(other);
+            }
+            is_running
+        });
+        if !running.iter().any(|other| other == address) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (pages, key) = (Arc::clone(&pages), address.to_owned());
+        servers.serve(address, move |_| PageResponse::page(pages.page(&key)));
+        servers.dial(address)
+    }));
+    Ok(Arc::new(Sources::new(file, Some(dial))?))
+}
+
+impl Pages {
+    /// Returns the addresses of the running pods of `burst`.
+    fn running(&self) -> Vec<String> {
+        let pods = self.cluster.list("pods", Some(NAMESPACE));
+        let is_running = |pod: &&Value| {
+            text(pod, "/metadata/labels/app") == "burst" && text(pod, "/status/phase") == "Running"
+        };
+        let address = |pod: &Value| format!("{}:{PAGE_PORT}", text(pod, "/status/podIP"));
+        pods.iter().filter(is_running).map(address).collect()
+    }
+
+    /// Returns the page of a pod, with its counter. Each ready pod serves the same share of all requests.
+    fn page(&self, address: &str) -> String {
+        let Some(state) = self.load.state(self.burst) else { return String::new() };
+        let of_all = state.work.iter().map(|WorkState { served, .. }| served).sum();
+        let mut counters = self.counters.lock();
+        let counter = counters.entry(address.to_owned()).or_insert(Counter { requests: 0.0, of_all });
+        counter.requests += (of_all - counter.of_all) / state.ready.max(1) as f64;
+        counter.of_all = of_all;
+        format!(
+            "# TYPE http_requests_total counter\nhttp_requests_total{{code=\"200\"}} {}\n",
+            counter.requests
+        )
+    }
+}
+
+/// The first line of a kubeconfig that the demo may overwrite.
+const MARK: &str = "# Written by concertina demo.";
+
+/// The manifest of an HPA for the only deployment without an HPA.
+const MANIFEST: &str = include_str!("cache-hpa.yaml");
+
+/// The paths of the files. Dropping this value removes the temporary directory.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) kubeconfig: PathBuf,
+    pub(super) manifest: PathBuf,
+    /// The file with the controller's metric sources.
+    pub(super) sources: PathBuf,
+    /// The temporary directory of the files.
+    directory: PathBuf,
+}
+
+impl Files {
+    /// Writes the files into a new temporary directory. If `kubeconfig` is set, the kubeconfig is written to that path
+    /// instead.
+    pub(super) fn write(kubeconfig: Option<&Path>, server: &str) -> Result<Self, DemoError> {
+        if let Some(path) = kubeconfig {
+            may_overwrite(path)?;
+        }
+        let directory = new_directory()?;
+        let files = Self {
+            kubeconfig: kubeconfig.map_or_else(|| directory.join("kubeconfig"), Path::to_owned),
+            manifest: directory.join("cache-hpa.yaml"),
+            sources: directory.join("sources.yaml"),
+            directory,
+        };
+        write(&files.kubeconfig, &kubeconfig_text(server))?;
+        write(&files.manifest, MANIFEST)?;
+        write(&files.sources, SOURCE_FILE)?;
+        Ok(files)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // An error is ignored, because the operating system cleans up temporary directories.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn kubeconfig_text(server: &str) -> String {
+    format!(
+        "\
+{MARK}
+apiVersion: v1
+kind: Config
+current-context: concertina-demo
+clusters:
+- name: concertina-demo
+  cluster:
+    server: {server}
+contexts:
+- name: concertina-demo
+  context:
+    cluster: concertina-demo
+    user: concertina-demo
+    namespace: {NAMESPACE}
+users:
+- name: concertina-demo
+  user: {{}}
+"
+    )
+}
+
+fn write(path: &Path, text: &str) -> Result<(), DemoError> {
+    fs::write(path, text).map_err(|source| DemoError::Write { path: path.to_owned(), source })
+}
+
+/// Checks that a file is absent or was written by a demo. Any other file may contain the user's only credentials for a
+/// cluster.
+fn may_overwrite(path: &Path) -> Result<(), DemoError> {
+    match fs::read_to_string(path) {
+        Ok(text) if text.starts_with(MARK) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => Err(DemoError::NotOurs { path: path.to_owned() }),
+    }
+}
+
+/// The number of directories that this process has tried to create. The number is part of the names, because concurrent
+/// tests share a process.
+static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+
+/// Creates a new directory that only the current user can read.
+fn new_directory() -> Result<PathBuf, DemoError> {
+    let base = std::env::temp_dir();
+    let process = std::process::id();
+    loop {
+        let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(match attempt {
+            0 => format!("concertina-demo-{process}"),
+            _ => format!("concertina-demo-{process}-{attempt}"),
+        });
+        match platform::create_private_directory(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => {}
+            Err(source) => return Err(DemoError::Write { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{DemoError, Files, MANIFEST};
+
+    #[test]
+    fn files_are_removed_when_the_demo_ends() {
+        let files = Files::write(None, "http://127.0.0.1:1234").expect("files");
+        let text = fs::read_to_string(&files.kubeconfig).expect("kubeconfig");
+        assert!(
+            text.contains("server: http://127.0.0.1:1234\n") && text.contains("namespace: shop\n"),
+            "{text}"
+        );
+        assert_eq!(fs::read_to_string(&files.manifest).expect("manifest"), MANIFEST);
+        let directory = files.directory.clone();
+        drop(files);
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn files_overwrite_a_kubeconfig_only_when_a_demo_wrote_it() {
+        let demo = Files::write(None, "http://127.0.0.1:1").expect("files");
+        let chosen = demo.directory.join("chosen");
+        drop(Files::write(Some(&chosen), "http://127.0.0.1:2").expect("a new file"));
+        drop(Files::write(Some(&chosen), "http://127.0.0.1:3").expect("our own file"));
+        assert!(fs::read_to_string(&chosen).expect("kubeconfig").contains("127.0.0.1:3"));
+
+        fs::write(&chosen, "apiVersion: v1\nkind: Config\n").expect("write");
+        let refused = Files::write(Some(&chosen), "http://127.0.0.1:4");
+        assert!(matches!(refused, Err(DemoError::NotOurs { path }) if path == chosen));
+        assert_eq!(fs::read_to_string(&chosen).expect("kubeconfig"), "apiVersion: v1\nkind: Config\n");
+    }
+}

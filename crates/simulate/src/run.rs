@@ -1,0 +1,346 @@
+//! The result of a simulation: the observations of each run, and the scores by which variants are compared. Charts,
+//! pages and tables use only these values. The field names in JSON are a stable interface. Fields may be added.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::explanation::{Explanation, Subject};
+use jiff::Timestamp;
+use policies::steps::{PolicyEffect, StepReason};
+use serde::{Serialize, Serializer};
+
+use terminal::words;
+
+/// The complete run of one variant of a scenario.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// The scenario's title.
+    pub title: String,
+    /// The name of the variant, such as its setting `scaleDown.stabilizationWindowSeconds=60`. Empty for the only
+    /// variant.
+    pub variant: String,
+    /// The random seed.
+    pub seed: u64,
+    /// The virtual time at which the run starts.
+    pub start: Timestamp,
+    /// The length of the run.
+    #[serde(rename = "durationSeconds", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// `--horizontal-pod-autoscaler-sync-period`. For the past of an HPA, the sampling interval.
+    #[serde(rename = "periodSeconds", serialize_with = "seconds")]
+    pub period: Duration,
+    /// The events that the scenario causes: outages, rollouts and failures. For the past of an HPA, these are changes
+    /// of the leader and writes of field managers.
+    pub happenings: Vec<TimelineEvent>,
+    /// The HPAs, in the order of the scenario.
+    pub hpas: Vec<HpaRun>,
+}
+
+/// The results of one HPA and its workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HpaRun {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// The scale target, as `Kind/name`.
+    pub target: String,
+    /// The unit of the load, such as `millicores` or `requests/s`. Empty without a load.
+    pub unit: String,
+    /// The numbers by which variants are compared.
+    pub scores: Scores,
+    /// The metrics of the spec, in order. Each has one value per sample.
+    pub metrics: Vec<MetricSeries>,
+    /// The periods in which steps of the scaling policy had an effect, by start. Empty without a policy.
+    pub policies: Vec<PolicySpan>,
+    /// The events about the HPA, oldest first. An event that consecutive syncs repeat is listed once.
+    pub events: Vec<EventMark>,
+    /// The decisions that required a scale write or took other steps than the previous decision, oldest first. Beyond a
+    /// maximum number, only decisions that require a scale write are kept. A decision applies until the next decision
+    /// of the list.
+    pub decisions: Vec<DecisionPoint>,
+    /// One sample per sync, at the time of its decision. For the past of an HPA, one sample per period.
+    pub samples: Vec<Sample>,
+}
+
+impl HpaRun {
+    /// Returns the changes of the desired count between consecutive samples, as time of the later sample, previous
+    /// count and new count.
+    pub fn rescales(&self) -> impl Iterator<Item = (Duration, i32, i32)> {
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+        let counts = pairs.map(|(before, after)| (after.at, before.wanted, after.wanted));
+        counts.filter(|(_, from, to)| from != to)
+    }
+}
+
+/// The state of the workload after one sync.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// The time since the start.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub at: Duration,
+    /// `spec.replicas` after the sync.
+    pub wanted: i32,
+    /// The number of pods that exist and are not terminating.
+    pub running: i32,
+    /// The number of ready pods.
+    pub ready: i32,
+    /// `minReplicas` in force.
+    pub min: i32,
+    /// `maxReplicas` in force.
+    pub max: i32,
+    /// Incoming work, in the unit of the load (millicores, requests per second, items per second).
+    pub demand: f64,
+    /// The work that the ready pods can do, in the unit of the load.
+    pub capacity: f64,
+    /// The number of items in the queue. 0 for a load without a queue.
+    pub queued: f64,
+    /// The proposal of the last decision, before windows and limits. `None` before the first decision, or if the
+    /// decision has no proposal.
+    pub proposal: Option<i32>,
+    /// The proposal after the stabilization windows. `None` if the decision has no such step.
+    pub stabilized: Option<i32>,
+    /// The highest or lowest count that the rate policies allowed at the last decision. `None` if no rate policy
+    /// applied.
+    pub rate_allows: Option<i32>,
+    /// The recommended count of the last decision, if the scaling policy applied a different count.
+    pub withheld: Option<i32>,
+}
+
+/// A period in which steps of the scaling policy with the same reason had an effect.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicySpan {
+    /// The start, as time since the start of the run.
+    #[serde(rename = "fromSeconds", serialize_with = "seconds")]
+    pub from: Duration,
+    /// The end, as time since the start of the run.
+    #[serde(rename = "toSeconds", serialize_with = "seconds")]
+    pub to: Duration,
+    /// The reason, as in the condition `ScalingPolicyActive`.
+    pub reason: StepReason,
+    /// The first step of the period in words, with its numbers.
+    pub what: String,
+    /// The bound of the HPA's spec and the bound that the schedule sets. `None` for a step other than a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<(i32, i32)>,
+}
+
+/// The values of one metric over time, as the controller read them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricSeries {
+    /// The metric's identity.
+    pub subject: Subject,
+    /// The unit: `%`, `cores`, `bytes`, or empty for plain numbers.
+    pub unit: &'static str,
+    /// The target, in `unit`.
+    pub target: f64,
+    /// The lowest value within tolerance, in `unit`.
+    pub tolerated_from: f64,
+    /// The highest value within tolerance, in `unit`.
+    pub tolerated_to: f64,
+    /// One value per sample, from the last decision, in `unit`. `None` before the first decision, or if the metric
+    /// failed.
+    pub values: Vec<Option<f64>>,
+}
+
+/// One recorded decision.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionPoint {
+    /// The time since the start.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub at: Duration,
+    /// The decision in one sentence, with the effect of the scaling policy.
+    pub sentence: String,
+    /// All steps of the decision.
+    pub explanation: Arc<Explanation>,
+    /// The effect of the scaling policy. `None` for an HPA without a policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Arc<PolicyEffect>>,
+}
+
+impl DecisionPoint {
+    /// Returns the count that is applied. `None` if no count could be computed.
+    pub fn applied(&self) -> Option<i32> {
+        self.policy.as_ref().map_or(self.explanation.desired, |policy| policy.applied)
+    }
+
+    /// Returns the current and the applied count, if they differ.
+    pub fn rescale(&self) -> Option<(i32, i32)> {
+        let current = self.explanation.current;
+        self.applied().filter(|applied| *applied != current).map(|applied| (current, applied))
+    }
+}
+
+/// An event of an HPA.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventMark {
+    /// The time since the start.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub at: Duration,
+    /// The event's reason, such as `SuccessfulRescale`.
+    pub reason: String,
+    /// Whether the event's type is `Warning`.
+    pub warning: bool,
+    /// The event's message.
+    pub message: String,
+}
+
+/// An event that the scenario causes in the cluster, or that occurred in the past of an HPA.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimelineEvent {
+    /// The start, as time since the start of the run.
+    #[serde(rename = "fromSeconds", serialize_with = "seconds")]
+    pub from: Duration,
+    /// The end, as time since the start of the run. Equal to `from` for an instant.
+    #[serde(rename = "toSeconds", serialize_with = "seconds")]
+    pub to: Duration,
+    /// A description, such as `custom metrics API responds with 503` or `rollout of web`.
+    pub what: String,
+}
+
+/// The numbers by which variants are compared.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scores {
+    /// The total time in which at least one metric was above its tolerance.
+    #[serde(rename = "aboveTargetSeconds", serialize_with = "seconds")]
+    pub above_target: Duration,
+    /// The lost work: the integral of the demand beyond the capacity, such as a number of requests. For a queue, the
+    /// integral of the queue length, in item-seconds.
+    pub unserved: f64,
+    /// The lost fraction of all incoming work, from 0 to 1. 0 for a queue.
+    pub unserved_fraction: f64,
+    /// The integral of the number of existing pods, in pod-hours.
+    pub pod_hours: f64,
+    /// The number of changes of `spec.replicas` by the HPA.
+    pub rescales: u32,
+    /// The number of rescales up that follow a rescale down, or down that follow a rescale up.
+    pub direction_changes: u32,
+    /// The longest time for which one metric stayed continuously above its tolerance.
+    #[serde(rename = "longestReactionSeconds", serialize_with = "seconds")]
+    pub longest_reaction: Duration,
+    /// The largest number of existing pods at one time.
+    pub peak: i32,
+}
+
+/// Runs to compare: variants of one scenario, or several scenarios. The first run is the baseline.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Comparison {
+    /// The variants of the scenario, followed by the runs of other scenarios.
+    pub runs: Vec<Run>,
+    /// Notes for the reader of the report, such as assumed values or omitted decisions, by topic.
+    pub notes: BTreeMap<String, String>,
+}
+
+/// Serializes a duration in seconds. A whole number of seconds is an integer.
+fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    match duration.subsec_nanos() {
+        0 => to.serialize_u64(duration.as_secs()),
+        _ => to.serialize_f64(duration.as_secs_f64()),
+    }
+}
+
+/// Returns the parameters of a run, for the heading of a report.
+pub(super) fn facts(run: &Run) -> [String; 3] {
+    [
+        format!("{} from {} UTC", words::span(run.duration), run.start.strftime("%Y-%m-%d %H:%M")),
+        format!("a sync every {}", words::span(run.period)),
+        format!("seed {}", run.seed),
+    ]
+}
+
+/// Returns the UTC time of day at `after` from the start of a run: `09:31:15`. For a run of more than one day, the time
+/// has a date.
+pub(super) fn time_of_day(run: &Run, after: Duration) -> String {
+    let Ok(at) = run.start.checked_add(after) else { return format!("+{}", words::span(after)) };
+    let is_long = run.duration > Duration::from_hours(24);
+    at.strftime(if is_long { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
+}
+
+/// The consequence of work beyond the capacity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Unserved {
+    /// The excess is lost: `units` of the `arrived` units.
+    Lost { units: f64, arrived: f64 },
+    /// The excess waits in a queue. The samples contain the length of the queue.
+    Waits,
+}
+
+/// Computes the scores of one HPA's run. A sample applies until the next sample, or until `duration`. The first sample
+/// also applies before its time. `rescales` are the writes of the replica count, as time, previous count and new count.
+pub(super) fn scores(
+    samples: &[Sample],
+    metrics: &[MetricSeries],
+    rescales: &[(Duration, i32, i32)],
+    duration: Duration,
+    unserved: Unserved,
+) -> Scores {
+    let later = || samples.iter().skip(1).map(|sample| sample.at);
+    let times = [Duration::ZERO].into_iter().chain(later()).zip(later().chain([duration]));
+    let lengths = times.map(|(start, end)| end.saturating_sub(start));
+    let spans: Vec<_> = samples.iter().zip(lengths).collect();
+    let integral = |amount: &dyn Fn(&Sample) -> f64| -> f64 {
+        spans.iter().map(|(sample, length)| amount(sample) * length.as_secs_f64()).sum()
+    };
+    let (unserved, unserved_fraction) = match unserved {
+        Unserved::Lost { units, arrived } => (units, if arrived > 0.0 { units / arrived } else { 0.0 }),
+        Unserved::Waits => (integral(&|sample| sample.queued), 0.0),
+    };
+    let above: Vec<Vec<bool>> = metrics.iter().map(above).collect();
+    let any_above = |index: usize| above.iter().any(|metric| metric.get(index) == Some(&true));
+    Scores {
+        above_target: spans
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| any_above(*index))
+            .map(|(_, (_, length))| *length)
+            .sum(),
+        unserved,
+        unserved_fraction,
+        pod_hours: integral(&|sample| f64::from(sample.running)) / 3_600.0,
+        rescales: u32::try_from(rescales.len()).unwrap_or(u32::MAX),
+        direction_changes: direction_changes(rescales),
+        longest_reaction: above.iter().map(|metric| longest(metric, &spans)).max().unwrap_or_default(),
+        peak: samples.iter().map(|sample| sample.running).max().unwrap_or(0),
+    }
+}
+
+/// Returns for each sample whether the metric is above its tolerance. A sample without a value has the state of the
+/// previous sample.
+fn above(metric: &MetricSeries) -> Vec<bool> {
+    let mut last = false;
+    let is_above = |value: &Option<f64>| {
+        if let Some(value) = value {
+            last = *value > metric.tolerated_to;
+        }
+        last
+    };
+    metric.values.iter().map(is_above).collect()
+}
+
+/// Returns the longest time for which the metric is continuously above its tolerance.
+fn longest(above: &[bool], spans: &[(&Sample, Duration)]) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut stretch = Duration::ZERO;
+    for (above, (_, length)) in above.iter().zip(spans) {
+        stretch = if *above { stretch + *length } else { Duration::ZERO };
+        longest = longest.max(stretch);
+    }
+    longest
+}
+
+fn direction_changes(rescales: &[(Duration, i32, i32)]) -> u32 {
+    let directions = rescales.iter().map(|(_, from, to)| to.cmp(from)).filter(|direction| direction.is_ne());
+    let directions: Vec<_> = directions.collect();
+    let changes = directions.windows(2).filter(|pair| pair.first() != pair.last()).count();
+    u32::try_from(changes).unwrap_or(u32::MAX)
+}

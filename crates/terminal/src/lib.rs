@@ -1,0 +1,19 @@
+//! What the commands for a terminal share.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`options`] | flags that commands share, the connection flags of kubectl, and the parsing of a command line |
+//! | [`address`], [`forward`] | connections to a controller: at a URL, or by port-forward to its pod |
+//! | [`explain`] | a decision as steps and lines, with emphasis |
+//! | [`flag_use`] | the settings of a controller as flags |
+//! | [`namespaces`] | the labels of namespaces |
+//! | [`values`], [`words`] | JSON and YAML values, and formatted texts |
+
+pub mod address;
+pub mod explain;
+pub mod flag_use;
+pub mod forward;
+pub mod namespaces;
+pub mod options;
+pub mod values;
+pub mod words;

@@ -1,0 +1,261 @@
+//! Decides and prints the answer: once, or repeatedly with `--watch`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::findings::{self, Finding, Severity, findings};
+use super::from::Records;
+use super::read::Reader;
+use super::situation::Situation;
+use super::{WhyError, render};
+use crate::options::Interval;
+use crate::options::WhyOptions;
+use engine::store::Key;
+use terminal::explain::{Style, Zone};
+use terminal::options::{EncodeError, Output, to_yaml};
+use terminal::words::terminal;
+
+/// The result of an explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// No finding is a warning or an error.
+    Healthy,
+    /// At least one finding is a warning or an error.
+    Findings,
+}
+
+impl Diagnosis {
+    /// Returns the exit code, 0 or 3.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Healthy => 0,
+            Self::Findings => 3,
+        }
+    }
+}
+
+/// The source of the answer.
+#[derive(Debug)]
+pub(super) enum Backend {
+    Cluster(Box<Reader>),
+    Record(Box<Records>),
+}
+
+impl Backend {
+    async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
+        match self {
+            // Boxed, because the future of one decision is large.
+            Self::Cluster(reader) => Box::pin(reader.round()).await,
+            Self::Record(records) => records.round().await,
+        }
+    }
+}
+
+/// The format of printed answers.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    output: Output,
+    /// Whether a single HPA was requested by name. All its steps are printed, whereas HPAs in a list have one line
+    /// each.
+    one: bool,
+    watch: Option<Interval>,
+    colours: bool,
+    utc: bool,
+}
+
+impl View {
+    pub(super) fn new(options: &WhyOptions, terminal: bool) -> Self {
+        Self {
+            output: options.output,
+            one: options.name.is_some(),
+            watch: options.watch,
+            colours: options.color.applies(terminal),
+            utc: options.utc,
+        }
+    }
+
+    fn zone(&self) -> Zone {
+        Zone::local(self.utc)
+    }
+
+    /// Returns the style of the output. Lines are not broken: a terminal wraps lines, and a program that reads a pipe
+    /// needs whole lines.
+    fn style(&self) -> Style {
+        Style { colours: self.colours, width: None }
+    }
+}
+
+/// A situation with its findings.
+#[derive(Debug)]
+pub(super) struct Explained {
+    pub(super) situation: Situation,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Explained {
+    fn new(situation: Situation) -> Self {
+        let findings = findings(&situation);
+        Self { situation, findings }
+    }
+
+    /// Returns the severity of the worst finding.
+    pub(super) fn worst(&self) -> Option<Severity> {
+        self.findings.iter().map(|finding| finding.severity).min()
+    }
+
+    /// Returns the parts of an answer whose changes make `--watch` print the answer again. They do not include times
+    /// and metric values.
+    fn essence(&self) -> String {
+        let explanation = &self.situation.explanation;
+        let metrics =
+            explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
+        // Findings with the severity Info may change with every sample.
+        let severe = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
+        let codes = severe.map(|finding| finding.code.as_str());
+        format!(
+            "{:?}",
+            (
+                explanation.path,
+                (explanation.current, explanation.status_replicas, explanation.min, explanation.max),
+                (explanation.desired, explanation.limiting_step(), explanation.winner),
+                metrics.collect::<Vec<_>>(),
+                &explanation.failure,
+                codes.collect::<Vec<_>>(),
+            )
+        )
+    }
+}
+
+/// Decides and prints the answer once, or with `--watch` repeatedly until `stop`.
+pub(super) async fn answer(
+    mut backend: Backend,
+    view: &View,
+    out: &mut dyn Write,
+    stop: &CancellationToken,
+) -> Result<Diagnosis, WhyError> {
+    let Some(first) = stop.run_until_cancelled(backend.round()).await else {
+        return Err(WhyError::Interrupted);
+    };
+    let mut answers: Vec<Explained> = first?.into_iter().map(Explained::new).collect();
+    let mut printed = Printed::default();
+    let changed = printed.changes(&answers);
+    write(&answers, &changed, false, view, out)?;
+    let Some(every) = view.watch else { return Ok(found(&answers)) };
+    let every = match every {
+        Interval::Of(every) => every,
+        Interval::Period => answers.first().map_or(DEFAULT_PERIOD, |answer| answer.situation.period),
+    };
+    if view.output == Output::Text {
+        let kept = match backend {
+            Backend::Cluster(_) => "; recommendations are kept from now on, in addition to the known history",
+            Backend::Record(_) => "",
+        };
+        writeln!(out, "\nFollowing changes, every {every:?}{kept}.")?;
+        out.flush()?;
+    }
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut last_error = None;
+    loop {
+        let round = async {
+            ticks.tick().await;
+            backend.round().await
+        };
+        match stop.run_until_cancelled(round).await {
+            None => return Ok(found(&answers)),
+            Some(Ok(situations)) => {
+                last_error = None;
+                answers = situations.into_iter().map(Explained::new).collect();
+                let changed = printed.changes(&answers);
+                write(&answers, &changed, true, view, out)?;
+            }
+            Some(Err(error @ (WhyError::NotFound { .. } | WhyError::Write(_)))) => return Err(error),
+            Some(Err(error)) => {
+                // The API server may be unavailable for a while, so a repeated error is printed once.
+                let text = error.to_string();
+                if last_error.as_ref() != Some(&text) {
+                    eprintln!("{}; retrying every {every:?}", terminal(&text));
+                }
+                last_error = Some(text);
+            }
+        }
+    }
+}
+
+const DEFAULT_PERIOD: Duration = Duration::from_secs(15);
+
+fn found(answers: &[Explained]) -> Diagnosis {
+    let bad = answers.iter().filter_map(Explained::worst).any(|severity| severity <= Severity::Warning);
+    if bad { Diagnosis::Findings } else { Diagnosis::Healthy }
+}
+
+/// The essence of the last printed answer of each HPA.
+#[derive(Debug, Default)]
+struct Printed(BTreeMap<Key, String>);
+
+impl Printed {
+    /// Returns the indices of the answers that have changed since they were printed.
+    fn changes(&mut self, answers: &[Explained]) -> Vec<usize> {
+        let mut changed = Vec::new();
+        for (index, answer) in answers.iter().enumerate() {
+            let essence = answer.essence();
+            if self.0.get(&answer.situation.key) != Some(&essence) {
+                self.0.insert(answer.situation.key.clone(), essence);
+                changed.push(index);
+            }
+        }
+        changed
+    }
+}
+
+/// Writes the changed answers as text, or all answers as a document. `follows` is set for rounds of `--watch` after the
+/// first round. The text of such a round starts with an empty line.
+fn write(
+    answers: &[Explained],
+    changed: &[usize],
+    follows: bool,
+    view: &View,
+    out: &mut dyn Write,
+) -> Result<(), WhyError> {
+    match view.output {
+        Output::Text => {
+            let changed: Vec<&Explained> = changed.iter().filter_map(|index| answers.get(*index)).collect();
+            let text = match changed[..] {
+                [] if answers.is_empty() && !follows => "no HPAs\n".to_owned(),
+                [] => return Ok(()),
+                [one] if view.one => render::whole(&one.situation, &one.findings, view.style(), &view.zone()),
+                [first, ..] => {
+                    let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
+                    let table = render::table(rows, view.style());
+                    let at = view.zone().full(first.situation.at);
+                    if follows { format!("{at}\n{table}") } else { table }
+                }
+            };
+            let gap = if follows { "\n" } else { "" };
+            write!(out, "{gap}{text}")?;
+        }
+        Output::Json => {
+            let document = document(answers, view)?;
+            let encode =
+                if view.watch.is_some() { serde_json::to_string } else { serde_json::to_string_pretty };
+            writeln!(out, "{}", encode(&document).map_err(EncodeError::from)?)?;
+        }
+        Output::Yaml => {
+            let text = to_yaml(&document(answers, view)?)?;
+            let divider = if view.watch.is_some() { "---\n" } else { "" };
+            writeln!(out, "{divider}{}", text.trim_end())?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn document(answers: &[Explained], view: &View) -> Result<serde_json::Value, EncodeError> {
+    let all = answers.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
+    Ok(findings::document(all, view.one)?)
+}

@@ -1,0 +1,391 @@
+//! Finds the changes that would give another result, by repeated decisions with other values.
+//!
+//! The results are exact, because each decision includes rounding, missing and unready pods, windows, rates, bounds and
+//! the other metrics. A higher value never gives a lower proposal, so values are found by bisection.
+
+mod trial;
+
+use autoscaling::explanation::{
+    DecisionPath, Explanation, LimitingStep, Measure, MetricExplanation, Span, Subject, amount, milli,
+};
+use autoscaling::failure::ScaleFailureClass;
+use autoscaling::history::Direction;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use self::trial::{Past, Trial};
+use super::Situation;
+use terminal::explain::{Line, Step, Zone, share_of};
+
+/// The changes that would give another result, and the limits that no metric value can overcome.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counterfactual {
+    /// The changes, each of which gives another result.
+    pub changes: Vec<Change>,
+    /// The directions in which no metric value gives another result.
+    pub holds: Vec<Hold>,
+}
+
+/// A change that gives another result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
+pub enum Change {
+    /// The listed metrics cross their thresholds at the same time.
+    Metrics {
+        /// Up for values above the thresholds, down for values below them.
+        direction: Direction,
+        /// The thresholds of the metrics.
+        thresholds: Vec<Threshold>,
+        /// The required duration in seconds. 0 if the next sync is enough.
+        for_seconds: i64,
+        /// The next count, which may change further if the values change.
+        to: i32,
+    },
+    /// The current values change the count. The count would stay if the listed metrics were at or beyond their
+    /// thresholds at the same time.
+    Keep {
+        /// Up for values at or above the thresholds, down for values at or below them.
+        direction: Direction,
+        /// The thresholds of the metrics.
+        thresholds: Vec<Threshold>,
+        /// The current count.
+        to: i32,
+    },
+    /// Time passes, and the metrics stay unchanged.
+    Wait {
+        /// The end of the wait.
+        until: Timestamp,
+        /// The step that limits the count until the end of the wait.
+        step: LimitingStep,
+        /// The next count.
+        to: i32,
+    },
+    /// A field of the HPA has another value.
+    Field {
+        /// The path of the field, such as `spec.maxReplicas`.
+        path: &'static str,
+        /// The current value.
+        now: String,
+        /// The required value, such as `12 or more`.
+        must_be: String,
+        /// The next count.
+        to: i32,
+    },
+    /// The rules of the scaling policy change, and the metrics stay unchanged.
+    Policy {
+        /// The time of the change.
+        at: Timestamp,
+        /// The rules that start or end, such as `the mode Paused ends`.
+        what: String,
+        /// The count after the change. `None` if the current inputs do not determine the count.
+        to: Option<i32>,
+    },
+    /// A fault is corrected, such as a metric that cannot be read.
+    Repair {
+        /// The required state, such as `requests must be readable`.
+        what: String,
+    },
+}
+
+/// A threshold that a metric must cross.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Threshold {
+    /// The metric.
+    pub subject: Subject,
+    /// The current value.
+    pub now: Measure,
+    /// The last value with the current result.
+    pub last: Measure,
+    /// The first value with another result.
+    pub first: Measure,
+    /// The undivided `now`, `last` and `first` in milli-units, for a value that is divided by the replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub totals: Option<[i64; 3]>,
+    /// The average request of the counted pods in milli-units, for a target in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<i64>,
+}
+
+/// A limit that no metric value can overcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// Up for more pods, down for fewer pods.
+    pub direction: Direction,
+    /// The step that limits the count at every metric value.
+    pub by: LimitingStep,
+}
+
+/// Finds the changes that would give another result in a situation. Returns `None` for a decision with metrics that
+/// cannot be repeated. A decision of a record, for example, cannot be repeated, because a record contains only the
+/// steps.
+pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
+    let mut found = of_metrics(situation)?;
+    if let Some(next) = situation.policy.as_ref().and_then(|policy| policy.next.as_ref()) {
+        let to = Trial::new(situation).and_then(|trial| trial.after_change(next));
+        found.changes.push(Change::Policy { at: next.at, what: next.to_string(), to });
+    }
+    Some(found)
+}
+
+/// Finds the changes that would give another result, without changes of the scaling policy.
+fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
+    let explanation = &situation.explanation;
+    let mut found = Counterfactual::default();
+    if explanation.path != DecisionPath::Metrics {
+        found.changes.extend(without_metrics(explanation));
+        return Some(found);
+    }
+    for metric in &explanation.metrics {
+        if let MetricExplanation::Failed(failed) = metric {
+            found.changes.push(Change::Repair { what: format!("{} must be readable", failed.subject) });
+        }
+    }
+    let trial = Trial::new(situation)?;
+    let current = explanation.current;
+    match explanation.desired {
+        Some(desired) if desired > current => found.changes.extend(trial.kept(Direction::Down)),
+        Some(desired) if desired < current => found.changes.extend(trial.kept(Direction::Up)),
+        _ => {
+            found.changes.extend(trial.wait());
+            if trial.readings().next().is_some() {
+                trial.more(&mut found);
+                trial.fewer(&mut found);
+            }
+        }
+    }
+    if let Some(field) = trial.field() {
+        // If the change of a field moves the count in a direction, the hold in that direction is redundant.
+        found.holds.retain(|hold| match (&field, hold.direction) {
+            (Change::Field { to, .. }, Direction::Up) => *to <= current,
+            (Change::Field { to, .. }, Direction::Down) => *to >= current,
+            _ => true,
+        });
+        found.changes.push(field);
+    }
+    Some(found)
+}
+
+/// Finds the change for a decision without metrics.
+fn without_metrics(explanation: &Explanation) -> Option<Change> {
+    let (current, min, max) = (explanation.current, explanation.min, explanation.max);
+    let field = |path, now: i32, or: &str| {
+        let must_be = format!("{current} or {or}");
+        Some(Change::Field { path, now: now.to_string(), must_be, to: current })
+    };
+    let repair = |what: &str| Some(Change::Repair { what: what.to_owned() });
+    match explanation.path {
+        DecisionPath::AboveMax => field("spec.maxReplicas", max, "more"),
+        DecisionPath::BelowMin => field("spec.minReplicas", min, "less"),
+        DecisionPath::Disabled => {
+            repair("the target must be set to 1 replica or more, which resumes autoscaling")
+        }
+        DecisionPath::NoScale if explanation.scale_failure() == ScaleFailureClass::TooManyMetrics => {
+            repair("the HPA must have fewer metrics")
+        }
+        DecisionPath::NoScale => repair("the target must exist, and its scale must be readable"),
+        DecisionPath::NoSelector => repair(
+            "the scale of the target must have a selector (of a custom resource: labelSelectorPath in its definition)",
+        ),
+        DecisionPath::Ambiguous => repair("no other HPA may select the same pods"),
+        DecisionPath::Deleted | DecisionPath::Metrics => None,
+    }
+}
+
+impl Trial<'_> {
+    /// Finds the values that give more pods, for a decision that keeps the count. One metric is enough.
+    fn more(&self, found: &mut Counterfactual) {
+        let direction = Direction::Up;
+        let current = self.explanation.current;
+        let window =
+            self.explanation.stabilization.as_ref().and_then(|step| step.up_window_seconds).unwrap_or(0);
+        let mut any = false;
+        for index in self.readings() {
+            let tried =
+                [(Past::Known, 0), (Past::Settled, window)].into_iter().find_map(|(past, for_seconds)| {
+                    // If the count grows with the current values after a wait, no other value is needed.
+                    let grows = |desired| desired > current;
+                    if self.desired(&[], past).is_some_and(grows) {
+                        return None;
+                    }
+                    let critical = self.level_of(index, past, grows)?;
+                    let to = self.desired(&[(index, critical.level)], past)?;
+                    Some(Change::Metrics { direction, thresholds: vec![critical.threshold], for_seconds, to })
+                });
+            any |= tried.is_some();
+            found.changes.extend(tried);
+        }
+        let waits = self.desired(&[], Past::Settled).is_some_and(|desired| desired > current);
+        if !any && !waits {
+            found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
+        }
+    }
+
+    /// Finds the values that give fewer pods, for a decision that keeps the count. All metrics that propose at least
+    /// the current count must fall.
+    fn fewer(&self, found: &mut Counterfactual) {
+        let direction = Direction::Down;
+        let current = self.explanation.current;
+        let lowest = self.levels(trial::LOWEST);
+        if self.desired(&lowest, Past::Settled).is_none_or(|desired| desired >= current) {
+            found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
+            return;
+        }
+        let needed = self.levels_of_all(Past::Settled, |desired| desired < current);
+        let levels: Vec<(usize, f64)> =
+            needed.iter().map(|critical| (critical.index, critical.level)).collect();
+        let Some(to) = self.desired(&levels, Past::Settled).filter(|_| !needed.is_empty()) else {
+            return;
+        };
+        let at_once = self.desired(&levels, Past::Known).is_some_and(|desired| desired < current);
+        let window = self.explanation.stabilization.as_ref().map_or(0, |step| step.down_window_seconds);
+        let thresholds = needed.into_iter().map(|critical| critical.threshold).collect();
+        let for_seconds = if at_once { 0 } else { window };
+        found.changes.push(Change::Metrics { direction, thresholds, for_seconds, to });
+    }
+}
+
+impl Counterfactual {
+    /// Renders the changes and the holds as a step. Returns `None` if there are none.
+    pub fn step(&self, explanation: &Explanation, at: Timestamp, zone: &Zone) -> Option<Step> {
+        let mut step = Step::new("What would have to change for another result");
+        step.lines.extend(self.changes.iter().map(|change| line(change, at, zone)));
+        step.lines.extend(self.holds.iter().map(|hold| hold_line(*hold, explanation)));
+        (!step.lines.is_empty()).then_some(step)
+    }
+}
+
+fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
+    match change {
+        Change::Metrics { direction, thresholds, for_seconds, to } => {
+            let all = join(thresholds, |threshold| threshold.describe(*direction));
+            let together = if thresholds.len() == 2 { ", both" } else { "" };
+            let line = Line::new(format!("for {to}")).plain(all);
+            match for_seconds {
+                0 => line,
+                seconds => line.plain(format!("{together} for {}", Span::seconds(*seconds))),
+            }
+        }
+        Change::Keep { direction, thresholds, to } => Line::new(format!("to stay {to}"))
+            .plain(join(thresholds, |threshold| threshold.describe_first(*direction))),
+        Change::Wait { until, step, to } => {
+            let wait =
+                if *until > at { format!(" (in {})", Span::between(at, *until)) } else { String::new() };
+            Line::new(format!("for {to}"))
+                .plain("wait until ")
+                .strong(zone.time(*until, at))
+                .plain(format!("{wait}, when {}, if the metrics stay as they are", expiry(*step)))
+        }
+        Change::Field { path, now, must_be, to } => {
+            Line::new(format!("for {to}")).plain(format!("{path} {must_be} (it is {now})"))
+        }
+        Change::Policy { at: from, what, to } => {
+            let wait = if *from > at { format!(" (in {})", Span::between(at, *from)) } else { String::new() };
+            let label = to.map_or_else(|| "policy".to_owned(), |to| format!("for {to}"));
+            let metrics = if to.is_some() { ", if the metrics stay as they are" } else { "" };
+            Line::new(label)
+                .plain("at ")
+                .strong(zone.time(*from, at))
+                .plain(format!("{wait} {what}{metrics}"))
+        }
+        Change::Repair { what } => Line::new("needed").plain(what.as_str()),
+    }
+}
+
+fn join(thresholds: &[Threshold], describe: impl Fn(&Threshold) -> String) -> String {
+    thresholds.iter().map(describe).collect::<Vec<_>>().join(" and ")
+}
+
+impl Threshold {
+    /// Describes a threshold: `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. The number is the last
+    /// value with the same result, or the first value with another result if its text is shorter.
+    fn describe(&self, direction: Direction) -> String {
+        let subject = &self.subject;
+        let (beyond, up_to) = match direction {
+            Direction::Up => ("above", "at least"),
+            Direction::Down => ("below", "at most"),
+        };
+        let number = |value: Measure, total: Option<i64>| match total {
+            Some(total) => milli(total, subject),
+            None => amount(value, subject),
+        };
+        let last = number(self.last, self.totals.map(|[_, last, _]| last));
+        let first = number(self.first, self.totals.map(|[.., first]| first));
+        if last == first {
+            // The values differ only by less than the precision of the printed number.
+            self.phrase(beyond, self.first, &first)
+        } else if last.len() < first.len() || (direction == Direction::Up && last.len() == first.len()) {
+            // `above 88 %` reads better than `at least 89 %`.
+            self.phrase(beyond, self.last, &last)
+        } else {
+            self.phrase(up_to, self.first, &first)
+        }
+    }
+
+    /// Describes a threshold by the first value with another result: `cpu at most 88 % of request (...)`.
+    fn describe_first(&self, direction: Direction) -> String {
+        let within_one = self.last == self.first && self.totals.is_none_or(|[_, last, first]| last == first);
+        let word = match (direction, within_one) {
+            (Direction::Up, false) => "at least",
+            (Direction::Up, true) => "above",
+            (Direction::Down, false) => "at most",
+            (Direction::Down, true) => "below",
+        };
+        let number = match self.totals {
+            Some([.., first]) => milli(first, &self.subject),
+            None => amount(self.first, &self.subject),
+        };
+        self.phrase(word, self.first, &number)
+    }
+
+    fn phrase(&self, word: &str, value: Measure, number: &str) -> String {
+        let subject = &self.subject;
+        let now = amount(self.now, subject);
+        match (value, self.request) {
+            _ if self.totals.is_some() => {
+                format!("{subject} {word} {number} in total, that is {} (now {now})", amount(value, subject))
+            }
+            (Measure::Percent(percent), Some(request)) => {
+                let used = i128::from(request) * i128::from(percent) / 100;
+                let used = share_of(i64::try_from(used).unwrap_or(i64::MAX), request, subject);
+                format!("{subject} {word} {number} of request ({used} per pod; now {now})")
+            }
+            (Measure::Percent(_), None) => format!("{subject} {word} {number} of request (now {now})"),
+            _ => format!("{subject} {word} {number} (now {now})"),
+        }
+    }
+}
+
+fn expiry(step: LimitingStep) -> &'static str {
+    match step {
+        LimitingStep::ScaleUpWindow => "the scale-up window expires",
+        LimitingStep::ScaleDownWindow => "the scale-down window expires",
+        LimitingStep::ScaleUpPolicy => "the scale-up policies allow more",
+        LimitingStep::ScaleDownPolicy => "the scale-down policies allow more",
+        _ => "the limit expires",
+    }
+}
+
+fn hold_line(hold: Hold, explanation: &Explanation) -> Line {
+    let (label, what) = match hold.direction {
+        Direction::Up => ("for more", "adds a pod"),
+        Direction::Down => ("for fewer", "removes a pod"),
+    };
+    let why = match hold.by {
+        LimitingStep::Failure => "while a metric cannot be read, nothing is scaled down".to_owned(),
+        LimitingStep::Tolerance => "the tolerance hides every change".to_owned(),
+        LimitingStep::MissingPods => "too many pods have no sample or are not ready".to_owned(),
+        LimitingStep::ScaleUpWindow => "the scale-up window prevents it".to_owned(),
+        LimitingStep::ScaleDownWindow => "the scale-down window prevents it".to_owned(),
+        LimitingStep::ScaleUpPolicy => "the scale-up policies prevent it".to_owned(),
+        LimitingStep::ScaleDownPolicy => "the scale-down policies prevent it".to_owned(),
+        LimitingStep::Maximum => format!("maxReplicas is {}", explanation.max),
+        LimitingStep::Minimum => format!("minReplicas is {}", explanation.min),
+    };
+    Line::new(label).plain(format!("no metric value {what}: {why}"))
+}
+
+#[cfg(test)]
+mod tests;
