@@ -19,6 +19,7 @@ mod stream;
 pub mod whatif;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt::Debug;
 
 use futures::future::BoxFuture;
@@ -53,10 +54,13 @@ pub struct Subject {
     pub observations: Vec<Observation>,
 }
 
+/// The reason why an explanation or a record is unavailable.
+pub type Unavailable = Box<dyn Error + Send + Sync>;
+
 /// Explains a single HPA.
 pub trait Explain: Debug + Send + Sync + 'static {
     /// Returns the explanation as a JSON document, or the reason why no explanation is available.
-    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, String>>;
+    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, Unavailable>>;
 
     /// Returns the style sheet of the drawings in explanations.
     fn style(&self) -> String;

@@ -166,7 +166,7 @@ impl Pages {
         let subject = self.shared.store.subject(namespace, name);
         match timeout(READ_WITHIN, self.shared.explain.explain(subject)).await {
             Ok(Ok(document)) => answer(StatusCode::OK, "application/json", document),
-            Ok(Err(error)) => text(StatusCode::BAD_GATEWAY, error),
+            Ok(Err(error)) => text(StatusCode::BAD_GATEWAY, error.to_string()),
             Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "the cluster did not respond within 30 s\n"),
         }
     }

@@ -23,13 +23,13 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::Explain;
 use crate::access::Access;
 use crate::controller::Inspect;
 use crate::pages::{Body, Pages, refusal};
 use crate::row::Decisions;
 use crate::store::Store;
 use crate::whatif::{Simulations, WhatIf};
+use crate::{Explain, Unavailable};
 
 /// Maximum number of connections. A browser opens at most six.
 const MAX_CONNECTIONS: usize = 64;
@@ -166,7 +166,7 @@ impl Console {
 pub trait Record: Debug + Send + Sync + 'static {
     /// Returns the last decision of each HPA, or the reason why the record cannot be read. Returns `None` if no record
     /// can ever be read.
-    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, String>>;
+    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, Unavailable>>;
 }
 
 /// Reads the record at intervals, and only while a page is open. After several consecutive failures, rows show only the

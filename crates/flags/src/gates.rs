@@ -129,7 +129,7 @@ impl Gates {
             let on = parse_bool(value).map_err(|error| GateError::Value {
                 gate: name.to_owned(),
                 value: value.to_owned(),
-                error,
+                error: error.to_string(),
             })?;
             match stage(name, version) {
                 Some(Stage::PreAlpha) => {

@@ -1,6 +1,7 @@
 //! The types of flag values. Parsing and error texts follow pflag and Go.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 
 use autoscaling::duration::GoDuration;
@@ -8,8 +9,37 @@ use autoscaling::failure;
 use autoscaling::quantity::Quantity;
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::csv;
+use super::csv::{self, CsvError};
 use crate::serving::NamedCertificate;
+
+/// The reason why a text is not a value of a type, with the text of Go.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ValueError {
+    /// The text does not have the syntax of a number or a boolean.
+    #[error("strconv.{function}: parsing {}: invalid syntax", failure::quote(.text))]
+    Syntax { function: &'static str, text: String },
+    /// The number does not fit the type.
+    #[error("strconv.{function}: parsing {}: value out of range", failure::quote(.text))]
+    Range { function: &'static str, text: String },
+    /// The text is not one record of comma-separated values.
+    #[error(transparent)]
+    Csv(#[from] CsvError),
+    /// The text is not an IP address.
+    #[error("failed to parse IP: {}", failure::quote(.0))]
+    Ip(String),
+    /// An item has no `=`.
+    #[error("{0} must be formatted as key=value")]
+    Pair(String),
+    /// An item is not a pattern and a level.
+    #[error("{} does not have the pattern=N format", failure::quote(.0))]
+    Pattern(String),
+    /// The level of an item is invalid.
+    #[error("parsing verbosity in {}: {error}", failure::quote(.item))]
+    Verbosity { item: String, error: Box<Self> },
+    /// The parser of another type refuses the text. Contains its error text.
+    #[error("{0}")]
+    Other(String),
+}
 
 /// A type of flag values.
 #[derive(Debug)]
@@ -18,7 +48,7 @@ pub struct Type<T> {
     pub(super) placeholder: &'static str,
     form: Form,
     /// Parses the value of one occurrence. The error continues the text `invalid argument "x" for "--flag" flag: `.
-    parse: fn(&str) -> Result<T, String>,
+    parse: fn(&str) -> Result<T, ValueError>,
     read: fn(&ArgMatches, &str) -> Option<T>,
     print: Print<T>,
 }
@@ -62,14 +92,14 @@ pub(super) const FLOAT64: Type<f64> = scalar("float", |text| parse_float(text, f
 /// A Go duration.
 pub(super) const DURATION: Type<GoDuration> = Type {
     print: Print::Value(GoDuration::to_string),
-    ..scalar("duration", |text| text.parse().map_err(|error| format!("{error}")))
+    ..scalar("duration", |text| text.parse().map_err(other))
 };
 /// Any text.
 pub(super) const TEXT: Type<String> = scalar("string", |text| Ok(text.to_owned()));
 /// Comma-separated texts.
 pub(super) const STRINGS: Type<Vec<String>> = list(
     "strings",
-    |text| if text.is_empty() { Ok(Vec::new()) } else { csv::read(text).map_err(|error| error.to_string()) },
+    |text| if text.is_empty() { Ok(Vec::new()) } else { csv::read(text).map_err(ValueError::from) },
     |items| format!("[{}]", csv::write(items.iter().map(String::as_str))),
 );
 /// Comma-separated 32-bit integers.
@@ -97,16 +127,15 @@ pub(super) const IP: Type<IpAddr> = Type {
     print: Print::Value(|address| address.to_canonical().to_string()),
     ..scalar("ip", |text| match text {
         "" => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-        _ => text.trim().parse().map_err(|_| format!("failed to parse IP: {}", failure::quote(text))),
+        _ => text.trim().parse().map_err(|_| ValueError::Ip(text.to_owned())),
     })
 };
 /// A `resource.Quantity`.
-pub(super) const QUANTITY: Type<Quantity> =
-    scalar("quantity", |text| text.parse().map_err(|error| format!("{error}")));
+pub(super) const QUANTITY: Type<Quantity> = scalar("quantity", |text| text.parse().map_err(other));
 /// A pair of files `certificate,key`, optionally followed by `:domains`.
 pub(super) const CERT_KEY: Type<Vec<NamedCertificate>> = list(
     "cert,key",
-    |text| Ok(vec![NamedCertificate::parse(text)?]),
+    |text| Ok(vec![NamedCertificate::parse(text).map_err(other)?]),
     |certificates| {
         let printed: Vec<_> = certificates.iter().map(ToString::to_string).collect();
         format!("[{}]", printed.join(";"))
@@ -135,7 +164,7 @@ pub(super) const FEATURE_GATES: Type<Vec<String>> = list(
 
 const fn scalar<T: Clone + Send + Sync + 'static>(
     placeholder: &'static str,
-    parse: fn(&str) -> Result<T, String>,
+    parse: fn(&str) -> Result<T, ValueError>,
 ) -> Type<T> {
     let read = |matches: &ArgMatches, name: &str| matches.get_one(name).cloned();
     Type { placeholder, form: Form::Scalar, parse, read, print: Print::LastText }
@@ -144,7 +173,7 @@ const fn scalar<T: Clone + Send + Sync + 'static>(
 /// Creates a type with accumulating occurrences. `print` formats all items.
 const fn list<T: Clone + Send + Sync + 'static>(
     placeholder: &'static str,
-    parse: fn(&str) -> Result<Vec<T>, String>,
+    parse: fn(&str) -> Result<Vec<T>, ValueError>,
     print: fn(&Vec<T>) -> String,
 ) -> Type<Vec<T>> {
     Type { placeholder, form: Form::List, parse, read: concatenated, print: Print::Value(print) }
@@ -180,7 +209,7 @@ impl<T: Clone + Send + Sync + 'static> Type<T> {
     }
 
     /// Parses a default in pflag's output format. An empty text means the zero value, and lists are in brackets.
-    pub(super) fn parse_default(&self, text: &str) -> Result<T, String>
+    pub(super) fn parse_default(&self, text: &str) -> Result<T, ValueError>
     where
         T: Default,
     {
@@ -206,7 +235,7 @@ pub enum VersionOutput {
 }
 
 impl VersionOutput {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, ValueError> {
         match text {
             "raw" => Ok(Self::Raw),
             _ => parse_bool(text).map(|on| if on { Self::Readable } else { Self::Off }),
@@ -215,7 +244,7 @@ impl VersionOutput {
 }
 
 /// Parses a boolean like `strconv.ParseBool`.
-pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
+pub(super) fn parse_bool(text: &str) -> Result<bool, ValueError> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
@@ -223,16 +252,20 @@ pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-fn syntax(function: &str, text: &str) -> String {
-    format!("strconv.{function}: parsing {}: invalid syntax", failure::quote(text))
+fn syntax(function: &'static str, text: &str) -> ValueError {
+    ValueError::Syntax { function, text: text.to_owned() }
 }
 
-fn range(function: &str, text: &str) -> String {
-    format!("strconv.{function}: parsing {}: value out of range", failure::quote(text))
+fn other(error: impl Display) -> ValueError {
+    ValueError::Other(error.to_string())
+}
+
+fn range(function: &'static str, text: &str) -> ValueError {
+    ValueError::Range { function, text: text.to_owned() }
 }
 
 /// Parses an integer like `strconv.ParseInt` with base 0: a prefix selects the base, and `_` may separate digits.
-fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
+fn parse_int(text: &str, bits: u32) -> Result<i64, ValueError> {
     let invalid = || syntax("ParseInt", text);
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -267,7 +300,7 @@ fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
 }
 
 /// Parses a log level like `strconv.ParseUint` with base 10 and 31 bits.
-fn parse_level(text: &str) -> Result<u32, String> {
+fn parse_level(text: &str) -> Result<u32, ValueError> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(syntax("ParseUint", text));
     }
@@ -276,7 +309,7 @@ fn parse_level(text: &str) -> Result<u32, String> {
 }
 
 /// Parses a float like `strconv.ParseFloat`, but without the hexadecimal form. `_` may separate digits.
-fn parse_float(text: &str, max: f64) -> Result<f64, String> {
+fn parse_float(text: &str, max: f64) -> Result<f64, ValueError> {
     let invalid = || syntax("ParseFloat", text);
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
@@ -295,27 +328,27 @@ fn parse_float(text: &str, max: f64) -> Result<f64, String> {
     Ok(number)
 }
 
-fn parse_pairs(text: &str) -> Result<BTreeMap<String, String>, String> {
+fn parse_pairs(text: &str) -> Result<BTreeMap<String, String>, ValueError> {
     let items = match text.matches('=').count() {
         0 => vec![text.to_owned()],
         1 => vec![text.trim_matches('"').to_owned()],
-        _ => csv::read(text).map_err(|error| error.to_string())?,
+        _ => csv::read(text)?,
     };
     let pairs = items.into_iter().map(|item| match item.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        None => Err(format!("{item} must be formatted as key=value")),
+        None => Err(ValueError::Pair(item)),
     });
     pairs.collect()
 }
 
-fn parse_module_levels(text: &str) -> Result<Vec<String>, String> {
+fn parse_module_levels(text: &str) -> Result<Vec<String>, ValueError> {
     let items = text.split(',').filter(|item| !item.is_empty()).map(|item| {
         let (pattern, level) = item
             .split_once('=')
             .filter(|(pattern, level)| !pattern.is_empty() && !level.is_empty() && !level.contains('='))
-            .ok_or_else(|| format!("{} does not have the pattern=N format", failure::quote(item)))?;
+            .ok_or_else(|| ValueError::Pattern(item.to_owned()))?;
         let level = parse_level(level)
-            .map_err(|error| format!("parsing verbosity in {}: {error}", failure::quote(item)))?;
+            .map_err(|error| ValueError::Verbosity { item: item.to_owned(), error: Box::new(error) })?;
         Ok(format!("{pattern}={level}"))
     });
     items.collect()
@@ -325,7 +358,7 @@ fn parse_module_levels(text: &str) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    fn parsed<T>(of: &Type<T>, text: &str) -> Result<T, String> {
+    fn parsed<T>(of: &Type<T>, text: &str) -> Result<T, ValueError> {
         (of.parse)(text)
     }
 
@@ -364,7 +397,7 @@ mod tests {
     #[test]
     fn every_other_type_reports_the_go_error() {
         fn error<T: std::fmt::Debug>(of: &Type<T>, text: &str) -> String {
-            parsed(of, text).unwrap_err()
+            parsed(of, text).unwrap_err().to_string()
         }
         assert_eq!(error(&BOOL, "yes"), "strconv.ParseBool: parsing \"yes\": invalid syntax");
         assert_eq!(error(&DURATION, "15"), "time: missing unit in duration \"15\"");

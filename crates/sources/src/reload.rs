@@ -1,6 +1,7 @@
 //! The sources of the current file, and their replacement when the file changes.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,8 +179,9 @@ impl Current {
                 let field = format!("prometheus server {:?}: caFile", server.name);
                 FileError::Field { path: path.to_owned(), field, reason }
             };
+            let unreadable = |error: io::Error| invalid(format!("cannot be read: {error}"));
             if let Some(authority) = &server.ca_file {
-                read_authority(&mut authorities, authority).map_err(invalid)?;
+                read_authority(&mut authorities, authority).map_err(unreadable)?;
             }
             let known = before.and_then(|before| before.reusable(server, &authorities));
             let server = if let Some(known) = known {
@@ -203,8 +205,9 @@ impl Current {
             field: "kubelet.caFile".to_owned(),
             reason,
         };
+        let unreadable = |error: io::Error| invalid(format!("cannot be read: {error}"));
         if let Some(authority) = kubelet.ca_file.as_ref().filter(|_| kubelet.enabled) {
-            read_authority(&mut authorities, authority).map_err(invalid)?;
+            read_authority(&mut authorities, authority).map_err(unreadable)?;
         }
         let known = before.filter(|before| {
             before.kubelets.settings() == kubelet && before.has_same(kubelet.ca_file.as_deref(), &authorities)
@@ -236,10 +239,9 @@ impl Current {
 }
 
 /// Reads a file of authorities, unless it was read for another source.
-fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> Result<(), String> {
+fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> io::Result<()> {
     if !authorities.contains_key(file) {
-        let contents = std::fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
-        authorities.insert(file.to_owned(), contents);
+        authorities.insert(file.to_owned(), std::fs::read(file)?);
     }
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{Explain, Subject};
+use crate::{Explain, Subject, Unavailable};
 use autoscaling::explanation::{DecisionPath, LimitingStep};
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
 use jiff::Timestamp;
 use journal::record::wire::DecisionList;
 use rulebook::ANNOTATION;
@@ -89,6 +89,20 @@ struct Mark {
     why: String,
 }
 
+/// The reason why an HPA cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExplainError {
+    /// The state of the HPA cannot be read.
+    #[error(transparent)]
+    Why(WhyError),
+    /// The HPA does not exist any more.
+    #[error("the HPA has been deleted")]
+    Deleted,
+    /// The explanation cannot be encoded.
+    #[error("failed to encode the explanation: {0}")]
+    Encode(#[from] serde_json::Error),
+}
+
 impl Explainer {
     pub(super) fn new(scene: Scene<'_>, changes: LeaderChanges) -> Self {
         Self {
@@ -102,12 +116,11 @@ impl Explainer {
         }
     }
 
-    async fn read(self, subject: Subject) -> Result<Vec<u8>, String> {
+    async fn read(self, subject: Subject) -> Result<Vec<u8>, ExplainError> {
         let refusals = self.refusals.lock().await;
         let answer = self.situation(&refusals, &subject).await?;
         drop(refusals);
-        encode(&answer, &subject, &self.changes)
-            .map_err(|error| format!("failed to encode the explanation: {error}"))
+        Ok(encode(&answer, &subject, &self.changes)?)
     }
 
     /// Reads the state of an HPA, and the controller's record if it is readable. Also adds the last change of the
@@ -116,7 +129,7 @@ impl Explainer {
         &self,
         refusals: &MutexGuard<'_, Arc<Refusals>>,
         subject: &Subject,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, ExplainError> {
         let Subject { namespace, name, .. } = subject;
         let scope = Scope { namespace: Some(namespace.clone()), name: Some(name.clone()), selector: None };
         let question = Question {
@@ -135,8 +148,8 @@ impl Explainer {
             let record = situation.as_ref().and_then(|situation| reader.record(situation)).cloned();
             Ok((situation, record))
         });
-        let (situation, record) = explained.await.map_err(|error: WhyError| error.to_string())?;
-        let situation = situation.ok_or_else(|| "the HPA has been deleted".to_owned())?;
+        let (situation, record) = explained.await.map_err(ExplainError::Why)?;
+        let situation = situation.ok_or(ExplainError::Deleted)?;
         self.changes.read(&self.clients.core.unobserved(), &self.leaders).await;
         if let Some(at) = record.as_ref().and_then(|record| record.history.inherited) {
             self.changes.add(at, None);
@@ -174,8 +187,8 @@ fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result
 }
 
 impl Explain for Explainer {
-    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, String>> {
-        self.clone().read(subject).boxed()
+    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, Unavailable>> {
+        self.clone().read(subject).err_into().boxed()
     }
 
     fn style(&self) -> String {

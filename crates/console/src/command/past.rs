@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::row::{Decisions, LastDecision};
 use crate::server::Record;
-use crate::{Observation, Subject};
+use crate::{Observation, Subject, Unavailable};
 use autoscaling::event::EventKind;
 use autoscaling::spec::MetricSource;
-use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
+use futures::{FutureExt as _, TryFutureExt as _};
 use jiff::{SignedDuration, Timestamp};
 use journal::record::wire::{API_VERSION, DecisionEntry, DecisionList, DecisionSummaryList, Outcome};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -239,13 +239,13 @@ impl LeaderRecord {
         }
     }
 
-    async fn read(self) -> Result<Option<Decisions>, String> {
+    async fn read(self) -> Result<Option<Decisions>, ReadError> {
         if self.candidates.is_empty() || !Connection::is_possible(&self.clients) {
             return Ok(None);
         }
         // A change of the leader is often the reason why a record cannot be read, so the Lease is read in any case.
         self.changes.read(&self.clients.core.unobserved(), &self.leaders).await;
-        self.pages().await.map(Some).map_err(|error| error.to_string())
+        self.pages().await.map(Some)
     }
 
     async fn pages(&self) -> Result<Decisions, ReadError> {
@@ -282,8 +282,8 @@ impl LeaderRecord {
 }
 
 impl Record for LeaderRecord {
-    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, String>> {
-        self.clone().read().boxed()
+    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, Unavailable>> {
+        self.clone().read().err_into().boxed()
     }
 }
 

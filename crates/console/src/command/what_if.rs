@@ -48,7 +48,8 @@ impl Explainer {
         let Question { subject, fields } = question;
         let Subject { namespace, name, .. } = &subject;
         let refusals = self.refusals.lock().await;
-        let answer = self.situation(&refusals, &subject).await.map_err(WhatIfError::general)?;
+        let answer = self.situation(&refusals, &subject).await;
+        let answer = answer.map_err(|error| WhatIfError::general(error.to_string()))?;
         let objects = Objects::read(&self.clients, namespace, name).await;
         drop(refusals);
         let objects = objects.map_err(|error| WhatIfError::general(error.to_string()))?;

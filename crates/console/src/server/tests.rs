@@ -19,17 +19,17 @@ use crate::controller::{ControllerState, Inspect, Missing};
 use crate::row::{Decisions, LastDecision};
 use crate::store::Store;
 use crate::whatif::{Question, WhatIf, WhatIfError};
-use crate::{Explain, Subject};
+use crate::{Explain, Subject, Unavailable};
 
 /// A provider that explains an HPA by its namespace and name, and fails for the name `broken`.
 #[derive(Debug)]
 struct Echo;
 
 impl Explain for Echo {
-    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, Unavailable>> {
         let Subject { namespace, name, .. } = subject;
         let result = match name.as_str() {
-            "broken" => Err("the HPA cannot be read".to_owned()),
+            "broken" => Err("the HPA cannot be read".into()),
             _ => Ok(json!({"namespace": namespace, "name": name}).to_string().into_bytes()),
         };
         Box::pin(std::future::ready(result))
@@ -91,7 +91,7 @@ impl WhatIf for Simulation {
 struct Recorded;
 
 impl Record for Recorded {
-    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, String>> {
+    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, Unavailable>> {
         let since = jiff::Timestamp::UNIX_EPOCH;
         let decision = LastDecision { sentence: "stays at 1".to_owned(), since, late_since: None };
         let by_key = [(("shop".to_owned(), "decided".to_owned()), decision)].into();
