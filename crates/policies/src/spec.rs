@@ -24,7 +24,9 @@ pub use self::burst::BurstSpec;
 pub use self::fields::{
     Level, MAX_BYTES, MAX_ENTRIES, MAX_NODES, MAX_PROBLEMS, Parsed, Schedule, When, parse, read,
 };
-pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group};
+pub use self::metrics::{
+    MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group, is_subdomain,
+};
 pub use self::reader::Amount;
 pub use self::transport::{Authorities, PodTransport, SecretKey};
 

@@ -1,12 +1,14 @@
 //! One policy of a file, with the problems of its fields.
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use policies::bounds::contradiction;
 use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
-use policies::spec::{Level, Parsed, Problem, When, parse, read};
+use policies::spec::{Level, MetricOrigin, Parsed, Problem, When, is_subdomain, parse, read};
+use promql::Query;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,6 +21,9 @@ pub(super) type PolicyObject = <Kind as Watched>::Object<'static>;
 
 /// The allowed top-level fields of a manifest.
 const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// Maximum bytes of the name of an object.
+const MAX_NAME: usize = 253;
 
 /// A policy of a file.
 #[derive(Debug)]
@@ -49,6 +54,13 @@ pub(super) struct FieldProblem {
 impl From<&Problem> for FieldProblem {
     fn from(problem: &Problem) -> Self {
         Self { field: problem.path.clone(), message: problem.reason.to_string() }
+    }
+}
+
+impl fmt::Display for FieldProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, message } = self;
+        if field.is_empty() { write!(f, "the policy {message}") } else { write!(f, "{field}: {message}") }
     }
 }
 
@@ -87,7 +99,7 @@ impl Document {
             Some(text) => parse(text, Level::Annotation),
             None => self::read(read.object.value.clone(), Level::Annotation),
         };
-        let problems = parsed.problems.iter().map(FieldProblem::from).collect();
+        let problems = problems_of(&parsed).collect();
         Self::with(read, "annotation".to_owned(), Level::Annotation, parsed, problems, None, now)
     }
 
@@ -96,9 +108,7 @@ impl Document {
         let (parsed, problems) = match annotation.as_str() {
             Some(text) => {
                 let parsed = parse(text, Level::Annotation);
-                let problems =
-                    parsed.problems.iter().map(|problem| FieldProblem::from(problem).within(&prefix));
-                let problems = problems.collect();
+                let problems = problems_of(&parsed).map(|problem| problem.within(&prefix)).collect();
                 (parsed, problems)
             }
             None => (Parsed::default(), vec![FieldProblem::new(&prefix, "must be a string")]),
@@ -134,7 +144,7 @@ impl Document {
             // The fields are checked even if the object is invalid.
             None => self::read(value.get("spec").cloned().unwrap_or_default(), level),
         };
-        problems.extend(parsed.problems.iter().map(|problem| FieldProblem::from(problem).within("spec")));
+        problems.extend(problems_of(&parsed).map(|problem| problem.within("spec")));
         let mut document = Self::with(read, title, level, parsed, problems, decoded, now);
         if let Some(object) = &document.object
             && object.selector.as_ref().is_ok_and(autoscaling::selector::Selector::is_empty)
@@ -166,6 +176,24 @@ impl Document {
     }
 }
 
+/// Returns the problems of the fields of a policy, and of the queries in them.
+fn problems_of(parsed: &Parsed) -> impl Iterator<Item = FieldProblem> {
+    let rules = parsed.spec.metrics.as_deref().unwrap_or_default();
+    let queries = rules.iter().filter_map(|rule| match &rule.origin {
+        MetricOrigin::Prometheus { query, .. } => {
+            let field = format!("metrics.{}.prometheus.query", rule.metric);
+            Some(FieldProblem { field, message: invalid_query(query.as_ref())? })
+        }
+        MetricOrigin::Pods(_) | MetricOrigin::Kubelet | MetricOrigin::ApiGroup(_) => None,
+    });
+    parsed.problems.iter().map(FieldProblem::from).chain(queries)
+}
+
+/// Returns the reason why the controller would refuse a query.
+pub(super) fn invalid_query(query: &str) -> Option<String> {
+    Query::parse(query, None).err().map(|error| error.to_string())
+}
+
 /// Returns the value of the annotation `concertina.dev/policy` of an object.
 pub(super) fn annotation(value: &Value) -> Option<&Value> {
     value.get("metadata")?.get("annotations")?.get(ANNOTATION)
@@ -194,8 +222,13 @@ fn manifest(value: &Value) -> Vec<FieldProblem> {
     if !text("/kind").is_some_and(|kind| kinds.contains(&kind)) {
         problems.push(FieldProblem::new("kind", format!("must be {}", kinds.join(" or "))));
     }
-    if text("/metadata/name").is_none_or(str::is_empty) {
-        problems.push(FieldProblem::new("metadata.name", "is missing"));
+    match text("/metadata/name").filter(|name| !name.is_empty()) {
+        None => problems.push(FieldProblem::new("metadata.name", "is missing")),
+        Some(name) if name.len() > MAX_NAME || !is_subdomain(name) => {
+            let message = format!("must be a DNS name of at most {MAX_NAME} characters");
+            problems.push(FieldProblem::new("metadata.name", message));
+        }
+        Some(_) => {}
     }
     match value.get("spec") {
         Some(Value::Object(_)) => {}

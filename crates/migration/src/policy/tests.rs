@@ -210,6 +210,25 @@ async fn files_are_combined_and_control_characters_are_escaped() {
     assert!(!ran.out.lines().any(|line| line.starts_with("kind: Secret")), "{}", ran.out);
 }
 
+#[tokio::test(start_paused = true)]
+async fn invalid_query_is_a_problem_of_the_policy() {
+    let folder = Folder::new("check-queries");
+    for (query, expected) in
+        [("sum(up)", "valid"), ("sum(", "1 problem"), ("rate(up)", "1 problem"), ("up[5m*2]", "valid")]
+    {
+        let text = format!("metrics: [{{metric: a, prometheus: {{server: main, query: '{query}'}}}}]");
+        let file = folder.file("policy.yaml", &text);
+        let ran = run(&folder, &["check", "--offline", &file], None).await;
+        assert!(ran.out.contains(&format!("annotation: {expected}\n")), "{query}: {}", ran.out);
+        assert_eq!(
+            ran.out.contains("metrics.a.prometheus.query: the query is invalid: "),
+            expected != "valid",
+            "{}",
+            ran.out
+        );
+    }
+}
+
 const ADAPTER: &str = r#"
 apiVersion: v1
 kind: List

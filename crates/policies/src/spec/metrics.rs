@@ -167,7 +167,7 @@ pub fn is_api_group(group: &str) -> bool {
 }
 
 /// Whether a text is a DNS subdomain of any length.
-pub(super) fn is_subdomain(text: &str) -> bool {
+pub fn is_subdomain(text: &str) -> bool {
     let is_label = |label: &str| {
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
