@@ -157,9 +157,12 @@ async fn answer(
     notes: &mut (dyn Write + Send),
 ) -> Result<Verdict, PolicyError> {
     match options {
-        PolicyOptions::Import { files } => import::run(files, &import::objects(files)?, out, notes),
+        PolicyOptions::Import { files } => {
+            import::run(files, &import::objects(files)?, clock.now(), out, notes)
+        }
         PolicyOptions::ImportSources { files, sources } => {
-            import::run_with_sources(files, &import::objects(files)?, sources.as_deref(), out, notes)
+            let read = import::objects(files)?;
+            import::run_with_sources(files, &read, sources.as_deref(), clock.now(), out, notes)
         }
         PolicyOptions::Check(options) => {
             let read = import::objects(&options.files)?;

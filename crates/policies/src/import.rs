@@ -12,8 +12,10 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 pub use self::adapter::MetricSources;
@@ -50,11 +52,27 @@ pub const MAX_NOTES: usize = 10_000;
 #[error("the objects need more than {MAX_NOTES} notes; import fewer objects at once")]
 pub struct TooManyNotes;
 
+/// What an import needs in addition to the objects.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The time from which schedules are compared with those of KEDA.
+    pub now: Timestamp,
+    /// Returns the reason why a text is not a PromQL query. The parser is no dependency of this crate, because it
+    /// takes long to build.
+    pub invalid_query: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
 /// Converts objects. Objects that belong to none of these autoscalers are ignored.
 ///
 /// # Errors
 /// Returns [`TooManyNotes`] for more than [`MAX_NOTES`] notes.
-pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
+pub fn import(objects: &[Object], context: &Context<'_>) -> Result<Import, TooManyNotes> {
     let mut result = Import::default();
     let mut adapter = adapter::Configurations::default();
     for object in objects {
@@ -73,7 +91,7 @@ pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
         match (source.group, source.kind) {
             ("keda.sh", "ScaledObject") => {
                 result.objects += 1;
-                result.policies.extend(keda::convert(&mut source));
+                result.policies.extend(keda::convert(&mut source, context.now));
             }
             ("keda.sh", _) => {
                 let root = source.root.clone();
@@ -151,17 +169,22 @@ impl<'a> Source<'a> {
             source.title = format!("{}: {key}", source.title).into();
             return Some((source, configuration));
         }
-        let source = Self {
+        let source = Self::file(object, "configuration of prometheus-adapter");
+        adapter::is_configuration(&object.value).then(|| (source, object.value.clone()))
+    }
+
+    /// A document that is no Kubernetes object.
+    fn file(object: &'a Object, title: &str) -> Self {
+        Self {
             kind: "",
             group: "",
             namespace: None,
             name: "",
             root: Field::root(&object.value),
             location: Arc::clone(&object.location),
-            title: "configuration of prometheus-adapter".into(),
+            title: title.into(),
             notes: Vec::new(),
-        };
-        adapter::is_configuration(&object.value).then(|| (source, object.value.clone()))
+        }
     }
 
     fn note(&mut self, field: &Field<'_>, remark: Remark) {
@@ -171,6 +194,17 @@ impl<'a> Source<'a> {
             field: field.path().to_owned(),
             remark,
         });
+    }
+
+    /// Whether the object has a name, and its namespace is a text. Notes the invalid field.
+    fn is_named(&mut self) -> bool {
+        let metadata = self.root.at("metadata");
+        let name = self.required_text(&metadata.at("name"));
+        if name == Some("") {
+            self.note(&metadata.at("name"), Remark::Missing);
+        }
+        let namespace = metadata.at("namespace");
+        name.is_some_and(|name| !name.is_empty()) && (!namespace.is_set() || self.text(&namespace).is_some())
     }
 
     /// Notes the label that the operator must add to an HPA.
@@ -206,6 +240,14 @@ impl<'a> Source<'a> {
             self.invalid(field, expected);
         }
         number
+    }
+
+    /// Notes the fields of a mapping that its type does not have.
+    fn unknown(&mut self, mapping: &Field<'_>, known: &[&'static str]) {
+        for (name, field) in mapping.fields().into_iter().filter(|(name, _)| !known.contains(name)) {
+            let suggestion = crate::spec::similar(name, known);
+            self.note(&field, Remark::Unknown { suggestion });
+        }
     }
 
     fn invalid(&mut self, field: &Field<'_>, expected: &'static str) {

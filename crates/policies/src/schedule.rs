@@ -6,6 +6,7 @@
 //! only the first time.
 
 mod cron;
+mod keda;
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::cron::Cron;
 pub use self::cron::CronError;
+pub use self::keda::KedaDifference;
 
 /// Maximum length of the local times that one clock change repeats.
 const LONGEST_REPETITION: SignedDuration = SignedDuration::from_hours(25);

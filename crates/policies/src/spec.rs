@@ -28,6 +28,7 @@ pub use self::metrics::{
     MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group, is_subdomain,
 };
 pub use self::reader::Amount;
+pub(crate) use self::reader::similar;
 pub use self::transport::{Authorities, PodTransport, SecretKey};
 
 /// The valid fields of a policy. A field is `None` if the policy does not set it.

@@ -7,12 +7,14 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use policies::import::{Import, MetricSources, Object};
+use jiff::Timestamp;
+use policies::import::{Context, Import, MetricSources, Object, ScalingPolicy};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::document::Document;
 use super::{PolicyError, Verdict};
-use terminal::options::to_yaml;
+use terminal::options::{EncodeError, to_yaml};
 use terminal::values::{self, YamlError};
 use terminal::words::{self, counted};
 
@@ -20,10 +22,11 @@ use terminal::words::{self, counted};
 pub(super) fn run(
     files: &[PathBuf],
     read: &[FileObject],
+    now: Timestamp,
     out: &mut (dyn Write + Send),
     notes: &mut (dyn Write + Send),
 ) -> Result<Verdict, PolicyError> {
-    let import = import(read)?;
+    let import = import(read, now)?;
     if import.objects == 0 && import.notes.is_empty() {
         let what = "ScaledObject or configuration of prometheus-adapter";
         return Err(PolicyError::Nothing { files: super::names(files), what });
@@ -39,10 +42,11 @@ pub(super) fn run_with_sources(
     files: &[PathBuf],
     read: &[FileObject],
     sources: Option<&Path>,
+    now: Timestamp,
     out: &mut (dyn Write + Send),
     notes: &mut (dyn Write + Send),
 ) -> Result<Verdict, PolicyError> {
-    let import = import(read)?;
+    let import = import(read, now)?;
     let Some(found) = &import.sources else {
         let what = "configuration of prometheus-adapter";
         return Err(PolicyError::Nothing { files: super::names(files), what });
@@ -66,9 +70,27 @@ pub(super) fn run_with_sources(
     summary(&import, lost, notes)
 }
 
-fn import(read: &[FileObject]) -> Result<Import, PolicyError> {
+fn import(read: &[FileObject], now: Timestamp) -> Result<Import, PolicyError> {
     let objects: Vec<Object> = read.iter().map(|read| read.object.clone()).collect();
-    Ok(policies::import::import(&objects)?)
+    let context = Context { now, invalid_query: &super::document::invalid_query };
+    let mut import = policies::import::import(&objects, &context)?;
+    for policy in std::mem::take(&mut import.policies) {
+        match problems(&policy, now)? {
+            None => import.policies.push(policy),
+            Some(problems) => import.notes.push(policy.refused(problems)),
+        }
+    }
+    Ok(import)
+}
+
+/// The problems that `policy check` finds in a policy. `None` without problems.
+fn problems(policy: &ScalingPolicy, now: Timestamp) -> Result<Option<String>, PolicyError> {
+    let value = serde_json::to_value(policy).map_err(EncodeError::from)?;
+    let object = FileObject { object: Object { location: "".into(), value }, text: None };
+    let document = Document::new(&object, super::DEFAULT_NAMESPACE, now);
+    let problems = document.iter().flat_map(|document| &document.problems).map(ToString::to_string);
+    let problems: Vec<String> = problems.collect();
+    Ok((!problems.is_empty()).then(|| format!("the policy would be invalid: {}", problems.join("; "))))
 }
 
 /// Prints the notes. Returns the number of fields that are not imported.

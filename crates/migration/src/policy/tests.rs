@@ -196,18 +196,27 @@ async fn files_are_combined_and_control_characters_are_escaped() {
         r#"{"rules": [{"seriesQuery": "requests", "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
             "resources": {"template": "<<.Resource>>"}}]}"#,
     );
-    let hpas = folder.file(
-        "hpas.json",
-        r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "web\u001b[2J\nkind: Secret", "namespace": "shop"}, "spec": {"maxReplicas": 20, "metrics": [
-                {"type": "Pods", "pods": {"metric": {"name": "requests"}}}]}}]}"#,
-    );
+    let list = |name: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "List", "items": [{{"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {{"name": "{name}", "namespace": "shop"}}, "spec": {{"maxReplicas": 20, "metrics": [
+                {{"type": "Pods", "pods": {{"metric": {{"name": "requests"}}}}}}]}}}}]}}"#
+        )
+    };
+    let hpas = folder.file("hpas.json", &list("web"));
     let ran = run(&folder, &["import", "-f", &rules, "-f", &hpas], None).await;
-    assert!(ran.out.starts_with("---\n# HorizontalPodAutoscaler shop/web"), "{}", ran.out);
-    assert!(ran.out.contains(", hpas.json: document 1, items[0]\n"), "{}", ran.out);
+    assert!(
+        ran.out.starts_with("---\n# HorizontalPodAutoscaler shop/web, hpas.json: document 1, items[0]\n"),
+        "{}",
+        ran.out
+    );
     assert!(ran.out.contains("sum(requests{"), "{}", ran.out);
-    assert!(!ran.out.contains('\u{1b}') && !ran.notes.contains('\u{1b}'), "{}{}", ran.out, ran.notes);
-    assert!(!ran.out.lines().any(|line| line.starts_with("kind: Secret")), "{}", ran.out);
+    // The name of the policy would be invalid.
+    let hpas = folder.file("hpas.json", &list("web\\u001b[2J\\nkind: Secret"));
+    let ran = run(&folder, &["import", "-f", &rules, "-f", &hpas], None).await;
+    assert_eq!(ran.out, "");
+    let reason = "not imported: the policy would be invalid: metadata.name: must be a DNS name of at most 253 characters";
+    assert!(ran.notes.contains(reason) && !ran.notes.contains('\u{1b}'), "{}", ran.notes);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,8 +3,12 @@
 //! After an import, KEDA still writes the HPA and serves its metrics. A policy replaces the features for which KEDA
 //! deletes the HPA, changes its behavior, or replaces values of metrics.
 
+use autoscaling::selector::faults_of_value;
+use jiff::Timestamp;
+
 use super::manifest::{Fallback, Remark, ScalingPolicy, Schedule};
 use super::{Field, Source};
+use crate::schedule::Recurrence;
 use crate::spec::{Cause, Mode, Strategy};
 
 /// The annotations that pause scaling.
@@ -19,39 +23,71 @@ const SYNC_PERIOD_SECONDS: i64 = 15;
 /// Maximum of `failureDurationSeconds`.
 const MAX_SECONDS: i64 = 86_400;
 
+/// The fields of the spec.
+const FIELDS: [&str; 10] = [
+    "scaleTargetRef",
+    "minReplicaCount",
+    "maxReplicaCount",
+    "advanced",
+    "triggers",
+    "fallback",
+    "pollingInterval",
+    "cooldownPeriod",
+    "initialCooldownPeriod",
+    "idleReplicaCount",
+];
+/// The fields of a cron trigger's metadata.
+const CRON_FIELDS: [&str; 4] = ["timezone", "start", "end", "desiredReplicas"];
+
 /// Converts a ScaledObject. Returns `None` if none of its fields has a counterpart.
-pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
-    // KEDA sets these labels on the HPA, unless the ScaledObject sets them.
-    let labels = source.root.at("metadata").at("labels");
-    let label = |name: &str, default: &str| {
-        let value = labels.at(name).value().and_then(serde_json::Value::as_str).unwrap_or(default);
-        (name.to_owned(), value.to_owned())
-    };
+pub(super) fn convert(source: &mut Source<'_>, now: Timestamp) -> Option<ScalingPolicy> {
+    if !source.is_named() {
+        return None;
+    }
     let selected = [
-        label("app.kubernetes.io/managed-by", "keda-operator"),
-        label("app.kubernetes.io/part-of", source.name),
+        label(source, "app.kubernetes.io/managed-by", "keda-operator")?,
+        label(source, "app.kubernetes.io/part-of", source.name)?,
     ];
     let mut policy = ScalingPolicy::new(source, "keda", selected.into());
     pause(source, &mut policy);
     let spec = source.root.at("spec");
-    triggers(source, &spec, &mut policy);
+    triggers(source, &spec, &mut policy, now);
     fallback(source, &spec, &mut policy);
     for (name, field) in spec.fields() {
-        let remark = match name {
-            // KEDA writes these fields to the HPA, or they were converted above.
-            "scaleTargetRef" | "minReplicaCount" | "maxReplicaCount" | "advanced" | "triggers"
-            | "fallback" => continue,
-            "pollingInterval" => Remark::Kept(
-                "KEDA checks at this interval whether to activate the target; syncPeriodSeconds of a policy sets the period of the HPA",
-            ),
-            "cooldownPeriod" | "initialCooldownPeriod" | "idleReplicaCount" => {
-                Remark::Kept("KEDA keeps scaling to and from 0 or idleReplicaCount")
+        // KEDA writes the other fields to the HPA, or they were converted above.
+        let reason = match name {
+            "pollingInterval" => {
+                "KEDA checks at this interval whether to activate the target; syncPeriodSeconds of a policy sets the period of the HPA"
             }
-            _ => Remark::NoCounterpart("ScaledObjects of KEDA 2.21 have no such field"),
+            "cooldownPeriod" | "initialCooldownPeriod" | "idleReplicaCount" => {
+                "KEDA keeps scaling to and from 0 or idleReplicaCount"
+            }
+            _ => continue,
         };
-        source.note(&field, remark);
+        source.note(&field, Remark::Kept(reason));
     }
+    source.unknown(&spec, &FIELDS);
     policy.if_useful()
+}
+
+/// A label that KEDA sets on the HPA, unless the ScaledObject sets it. Notes the reason and returns `None` for a label
+/// with which KEDA cannot create the HPA.
+fn label(source: &mut Source<'_>, name: &str, default: &str) -> Option<(String, String)> {
+    let metadata = source.root.at("metadata");
+    let field = metadata.at("labels").at(name);
+    let (field, value) = if field.is_set() {
+        let value = source.text(&field)?.to_owned();
+        (field, value)
+    } else {
+        (metadata.at("name"), default.to_owned())
+    };
+    let faults = faults_of_value(&value);
+    if !faults.is_empty() {
+        let reason = format!("as the label {name} of the HPA, the text {}", faults.join(" and "));
+        source.note(&field, Remark::Refused(reason));
+        return None;
+    }
+    Some((name.to_owned(), value))
 }
 
 /// Converts the annotations. As in KEDA, `paused-replicas` takes precedence over `paused`, and `paused` takes
@@ -100,25 +136,31 @@ fn is_true(field: &Field<'_>) -> bool {
 
 /// Converts cron triggers to floors. The metric of such a trigger proposes `desiredReplicas`, and the highest proposal
 /// of all metrics is chosen.
-fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
+fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy, now: Timestamp) {
     let triggers = spec.at("triggers");
     let formula = spec.at("advanced").at("scalingModifiers").at("formula");
-    let has_formula =
-        formula.value().and_then(serde_json::Value::as_str).is_some_and(|text| !text.is_empty());
+    let formula = formula.value().and_then(serde_json::Value::as_str).filter(|text| !text.is_empty());
     let is_cron = |trigger: &Field<'_>| trigger.at("type").value().is_some_and(|kind| kind == "cron");
     let all = triggers.items();
     let others = all.iter().filter(|trigger| !is_cron(trigger)).count();
-    let scales_to_zero =
-        spec.at("minReplicaCount").value().and_then(serde_json::Value::as_i64).unwrap_or(0) == 0;
     if others > 0 {
         source.note(
             &triggers,
-            Remark::Kept("triggers other than cron stay metrics of the HPA that KEDA writes"),
+            Remark::Kept(if formula.is_some() {
+                "KEDA writes the formula of scalingModifiers to the HPA as one metric, in place of all triggers other than cpu and memory"
+            } else {
+                "triggers other than cron stay metrics of the HPA that KEDA writes"
+            }),
         );
     }
     for (index, trigger) in all.iter().enumerate().filter(|(_, trigger)| is_cron(trigger)) {
-        if has_formula {
-            let reason = "the formula of scalingModifiers uses the value of the trigger, so the value cannot become a floor";
+        if let Some(formula) = formula {
+            let name = trigger.at("name").value().and_then(serde_json::Value::as_str);
+            let reason = if name.is_some_and(|name| has_word(formula, name)) {
+                "the formula of scalingModifiers uses the value of the trigger, so the value cannot become a floor"
+            } else {
+                "the formula of scalingModifiers does not use the trigger, so the trigger proposes no count"
+            };
             source.note(trigger, Remark::NoCounterpart(reason));
             continue;
         }
@@ -130,28 +172,54 @@ fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolic
             source.note(&desired, Remark::Missing);
         }
         let replicas = source.count(&desired, 1, "a count of at least 1");
+        source.unknown(&metadata, &CRON_FIELDS);
         let (Some(time_zone), Some(start), Some(end), Some(replicas)) = (time_zone, start, end, replicas)
         else {
             continue;
         };
+        let recurrence = Recurrence::parse(&time_zone, &start, &end);
         let name = source.text(&trigger.at("name")).map_or_else(|| format!("cron-{index}"), str::to_owned);
         let schedule = Schedule { name, time_zone, start, end, min_replicas: replicas };
         if !policy.add_schedule(source, trigger, schedule) {
             continue;
         }
-        let remark = if scales_to_zero {
-            Remark::Kept(
-                "keep the trigger: it starts a target that KEDA has scaled to 0, which a policy does not",
-            )
-        } else if others == 0 {
-            Remark::Kept(
-                "keep one trigger: KEDA requires one, and its metric proposes the same count as the schedule",
-            )
-        } else {
-            Remark::Next("remove the trigger after the policy applies".to_owned())
-        };
+        let difference = recurrence.ok().and_then(|recurrence| recurrence.keda_difference(now));
+        let remark = after_import(spec, others, difference.is_some());
+        if let Some(difference) = difference {
+            source.note(trigger, Remark::Differs(difference.to_string().into()));
+        }
         source.note(trigger, remark);
     }
+}
+
+/// What happens to a cron trigger after the import.
+fn after_import(spec: &Field<'_>, others: usize, differs: bool) -> Remark {
+    let minimum = spec.at("minReplicaCount").value().and_then(serde_json::Value::as_i64).unwrap_or(0);
+    if spec.at("idleReplicaCount").is_set() {
+        Remark::Kept(
+            "keep the trigger: it starts a target that KEDA has scaled to idleReplicaCount, which a policy does not",
+        )
+    } else if minimum == 0 {
+        Remark::Kept(
+            "keep the trigger: it starts a target that KEDA has scaled to 0, which a policy does not",
+        )
+    } else if others > 0 {
+        Remark::Next("remove the trigger after the policy applies".to_owned())
+    } else if differs {
+        Remark::Kept(
+            "keep one trigger: KEDA requires one, and its metric still proposes its count at KEDA's times",
+        )
+    } else {
+        Remark::Kept(
+            "keep one trigger: KEDA requires one, and its metric proposes the same count as the schedule",
+        )
+    }
+}
+
+/// Whether a formula contains the name of a trigger.
+fn has_word(formula: &str, name: &str) -> bool {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !name.is_empty() && formula.split(|letter: char| !is_part(letter)).any(|word| word == name)
 }
 
 /// Converts the fallback for triggers whose metrics fail.
@@ -195,8 +263,8 @@ fn fallback(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolic
     if !policy.add_fallback(source, &fallback, entry) {
         return;
     }
-    let difference =
-        format!("{failures} failures are {seconds} seconds, one failure for each sync of 15 seconds");
+    let counted = if failures == 1 { "1 failure is".to_owned() } else { format!("{failures} failures are") };
+    let difference = format!("{counted} {seconds} seconds, one failure for each sync of 15 seconds");
     source.note(&threshold, Remark::Differs(difference.into()));
     let is_resource = |trigger: &Field<'_>| {
         trigger.at("type").value().is_some_and(|kind| kind == "cpu" || kind == "memory")

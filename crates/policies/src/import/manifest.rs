@@ -27,6 +27,10 @@ pub struct ScalingPolicy {
     /// The imported object: `ScaledObject shop/web, web.yaml: document 2`.
     #[serde(skip)]
     pub origin: String,
+    #[serde(skip)]
+    location: Arc<str>,
+    #[serde(skip)]
+    title: Arc<str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,6 +117,8 @@ impl ScalingPolicy {
             },
             spec: Spec { selector: Selector { match_labels: labels }, ..Spec::default() },
             origin: format!("{}, {}", source.title, source.location),
+            location: Arc::clone(&source.location),
+            title: Arc::clone(&source.title),
         }
     }
 
@@ -172,6 +178,16 @@ impl ScalingPolicy {
         let is_useful =
             mode.is_some() || !schedules.is_empty() || !fallback.is_empty() || !metrics.is_empty();
         is_useful.then_some(self)
+    }
+
+    /// The note about a policy that is valid for the import, but not for `policy check`.
+    pub fn refused(&self, reason: String) -> Note {
+        Note {
+            location: Arc::clone(&self.location),
+            object: Arc::clone(&self.title),
+            field: String::new(),
+            remark: Remark::Refused(reason),
+        }
     }
 
     /// The name of the policy, as `namespace/name` if the imported object has a namespace.
@@ -251,6 +267,11 @@ pub enum Remark {
     },
     /// The field is required in the imported object, but absent.
     Missing,
+    /// The imported object has no such field.
+    Unknown {
+        /// The field with the most similar name.
+        suggestion: Option<&'static str>,
+    },
     /// A policy with the field would be invalid, for this reason.
     Refused(String),
     /// The field is imported, with this difference in its effect.
@@ -265,7 +286,11 @@ impl Remark {
     /// Whether the field has no effect after the import.
     pub fn is_lost(&self) -> bool {
         match self {
-            Self::NoCounterpart(_) | Self::Invalid { .. } | Self::Missing | Self::Refused(_) => true,
+            Self::NoCounterpart(_)
+            | Self::Invalid { .. }
+            | Self::Missing
+            | Self::Unknown { .. }
+            | Self::Refused(_) => true,
             Self::Differs(_) | Self::Kept(_) | Self::Next(_) => false,
         }
     }
@@ -277,6 +302,10 @@ impl fmt::Display for Remark {
             Self::NoCounterpart(reason) => write!(f, "not imported: {reason}"),
             Self::Invalid { expected, value } => write!(f, "not imported: must be {expected}, not {value}"),
             Self::Missing => f.write_str("not imported: is missing"),
+            Self::Unknown { suggestion: None } => f.write_str("not imported: the field is unknown"),
+            Self::Unknown { suggestion: Some(name) } => {
+                write!(f, "not imported: the field is unknown; did you mean {name}?")
+            }
             Self::Refused(reason) => write!(f, "not imported: {reason}"),
             Self::Differs(difference) => write!(f, "imported with a difference: {difference}"),
             Self::Kept(reason) => write!(f, "stays in effect: {reason}"),
@@ -324,6 +353,7 @@ mod tests {
             Remark::NoCounterpart("no"),
             Remark::Invalid { expected: "a number", value: "x".to_owned() },
             Remark::Missing,
+            Remark::Unknown { suggestion: None },
             Remark::Refused("no".to_owned()),
         ];
         let kept = [Remark::Differs("later".into()), Remark::Kept("stays"), Remark::Next("apply".to_owned())];

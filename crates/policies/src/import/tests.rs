@@ -5,8 +5,15 @@ mod keda;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{Context, Import, MAX_NOTES, Object, TooManyNotes};
 use crate::spec::{Level, read};
+
+/// Imports objects on Wednesday, 2 December 2026.
+fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
+    let invalid_query = |query: &str| Some(promql::Query::parse(query, None).err()?.to_string());
+    let now = "2026-12-02T12:00:00Z".parse().unwrap();
+    super::import(objects, &Context { now, invalid_query: &invalid_query })
+}
 
 /// Imports YAML documents. Returns the specs of the policies as JSON without selectors, and the notes without
 /// locations.

@@ -240,17 +240,21 @@ impl<'a> Reader<'a> {
     /// Reports the fields that were not taken.
     pub(super) fn end(self) {
         for name in self.fields.keys() {
-            let similarity =
-                |known: &str| strsim::jaro_winkler(&name.to_ascii_lowercase(), &known.to_ascii_lowercase());
-            let known = self.known.iter().map(|known| (similarity(known), *known));
-            let best =
-                known.filter(|(similarity, _)| *similarity >= SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0));
             let shown: String = name.chars().take(SHOWN).collect();
             let path = if self.path.is_empty() { shown } else { format!("{}.{shown}", self.path) };
-            let reason = ProblemReason::Unknown { suggestion: best.map(|(_, known)| known) };
+            let reason = ProblemReason::Unknown { suggestion: similar(name, &self.known) };
             self.problems.push(Problem { path, reason });
         }
     }
+}
+
+/// Returns the known name that is the most similar to an unknown one.
+pub(crate) fn similar(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let similarity =
+        |known: &str| strsim::jaro_winkler(&name.to_ascii_lowercase(), &known.to_ascii_lowercase());
+    let known = known.iter().map(|known| (similarity(known), *known));
+    let best = known.filter(|(similarity, _)| *similarity >= SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, known)| known)
 }
 
 fn find<T: Named>(value: &Value) -> Option<T> {

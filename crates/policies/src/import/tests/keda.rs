@@ -220,15 +220,15 @@ fn fields_of_keda_stay_and_unknown_fields_are_noted() {
         [
             "spec.cooldownPeriod: stays in effect",
             "spec.idleReplicaCount: stays in effect",
-            "spec.maxReplicas: not imported",
             "spec.pollingInterval: stays in effect",
+            "spec.maxReplicas: not imported",
         ]
     );
 }
 
 #[test]
 fn policy_selects_the_hpa_of_the_scaled_object() {
-    use crate::import::{Object, import};
+    use super::{Object, import};
     let labels = |document: &str| {
         let object = Object { location: "a".into(), value: serde_saphyr::from_str(document).unwrap() };
         let policies = import(&[object]).unwrap().policies;
@@ -249,4 +249,117 @@ fn policy_selects_the_hpa_of_the_scaled_object() {
     let labelled = object
         .replace("name: web, namespace", "labels: {app.kubernetes.io/part-of: store}, name: web, namespace");
     assert!(labels(&labelled).contains(r#""app.kubernetes.io/part-of":"store""#));
+}
+
+#[test]
+fn difference_from_keda_is_noted() {
+    let cron =
+        "{type: cron, metadata: {timezone: UTC, start: 30 6 * * 1-5, end: 10 22 * * *, desiredReplicas: 3}}";
+    let (spec, notes) = one(&scaled("", &format!("minReplicaCount: 1, triggers: [{cron}]")));
+    assert!(spec.contains("schedules"), "{spec}");
+    assert_eq!(
+        notes,
+        [
+            "ScaledObject shop/web: spec.triggers[0]: imported with a difference: KEDA is active from Fri 2026-12-04 06:30 to \
+             Sun 2026-12-06 22:10, and the schedule is active from Fri 2026-12-04 06:30 to Fri 2026-12-04 22:10",
+            "ScaledObject shop/web: spec.triggers[0]: stays in effect: keep one trigger: KEDA requires one, and its metric still \
+             proposes its count at KEDA's times",
+        ]
+    );
+}
+
+#[test]
+fn trigger_stays_if_keda_idles() {
+    let cron =
+        "{type: cron, metadata: {timezone: UTC, start: 0 6 * * *, end: 0 20 * * *, desiredReplicas: 3}}";
+    let spec = format!("minReplicaCount: 2, idleReplicaCount: 0, triggers: [{cron}, {{type: kafka}}]");
+    let notes = one(&scaled("", &spec)).1;
+    assert!(
+        notes[1].contains("keep the trigger: it starts a target that KEDA has scaled to idleReplicaCount"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn formula_is_the_only_metric() {
+    let cron = "{name: day, type: cron, metadata: {timezone: UTC, start: 0 6 * * *, end: 0 20 * * *, desiredReplicas: 3}}";
+    for (formula, expected) in
+        [("day + rps", "uses the value of the trigger"), ("rps * 2", "does not use the trigger")]
+    {
+        let spec = format!(
+            "advanced: {{scalingModifiers: {{formula: {formula}}}}}, triggers: [{cron}, {{name: rps, type: prometheus}}]"
+        );
+        let (spec, notes) = one(&scaled("", &spec));
+        assert_eq!(spec, "");
+        assert!(
+            notes[0].contains("KEDA writes the formula of scalingModifiers to the HPA as one metric"),
+            "{notes:?}"
+        );
+        assert!(
+            notes[1].contains(&format!("not imported: the formula of scalingModifiers {expected}")),
+            "{notes:?}"
+        );
+    }
+}
+
+#[test]
+fn unknown_field_of_a_trigger_has_a_suggestion() {
+    let cron =
+        "{type: cron, metadata: {timezone: UTC, start: 0 6 * * *, end: 0 20 * * *, desiredReplicaCount: 3}}";
+    let notes = one(&scaled("", &format!("triggers: [{cron}]"))).1;
+    let path = "ScaledObject shop/web: spec.triggers[0].metadata";
+    assert_eq!(
+        notes,
+        [
+            format!("{path}.desiredReplicas: not imported: is missing"),
+            format!(
+                "{path}.desiredReplicaCount: not imported: the field is unknown; did you mean desiredReplicas?"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn object_whose_hpa_cannot_exist_is_not_imported() {
+    let object = scaled("autoscaling.keda.sh/paused: 'true'", "");
+    let long = "x".repeat(64);
+    for (from, to, expected) in [
+        (
+            "name: web, namespace: shop",
+            format!("name: {long}, namespace: shop"),
+            format!(
+                "ScaledObject shop/{long}: metadata.name: not imported: as the label app.kubernetes.io/part-of of the HPA, the \
+                 text must be no more than 63 bytes"
+            ),
+        ),
+        (
+            "name: web, namespace: shop",
+            "name: false, namespace: shop".to_owned(),
+            "ScaledObject shop/: metadata.name: not imported: must be a text, not false".to_owned(),
+        ),
+        (
+            "name: web, namespace: shop",
+            "name: '', namespace: shop".to_owned(),
+            "ScaledObject shop/: metadata.name: not imported: is missing".to_owned(),
+        ),
+        (
+            "namespace: shop",
+            "namespace: true".to_owned(),
+            "ScaledObject web: metadata.namespace: not imported: must be a text, not true".to_owned(),
+        ),
+        (
+            "namespace: shop",
+            "namespace: shop, labels: {app.kubernetes.io/part-of: 5}".to_owned(),
+            "ScaledObject shop/web: metadata.labels[app.kubernetes.io/part-of]: not imported: must be a text, not 5"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(one(&object.replacen(from, &to, 1)), (String::new(), vec![expected]));
+    }
+}
+
+#[test]
+fn one_failure_is_counted_in_the_singular() {
+    let notes = one(&scaled("", "fallback: {failureThreshold: 1, replicas: 6}")).1;
+    assert!(notes[0].contains("1 failure is 15 seconds"), "{notes:?}");
 }
