@@ -8,6 +8,7 @@ mod adapter;
 mod keda;
 mod manifest;
 mod rule;
+mod selector;
 
 #[cfg(test)]
 mod tests;
@@ -76,9 +77,14 @@ pub fn import(objects: &[Object], context: &Context<'_>) -> Result<Import, TooMa
     let mut result = Import::default();
     let mut adapter = adapter::Configurations::default();
     for object in objects {
+        if let Some(mut source) = adapter::chart_values(object) {
+            adapter.add_chart_values(&mut source);
+            result.add(source)?;
+            continue;
+        }
         if let Some((mut source, configuration)) = Source::with_configuration(object) {
             result.objects += 1;
-            adapter.add(&mut source, &Field::root(&configuration));
+            adapter.add(&mut source, &Field::root(&configuration), context);
             result.add(source)?;
             continue;
         }
@@ -105,7 +111,7 @@ pub fn import(objects: &[Object], context: &Context<'_>) -> Result<Import, TooMa
         result.add(source)?;
     }
     // HPAs are converted after all rules are known.
-    adapter.convert(objects, &mut result)?;
+    adapter.convert(objects, context, &mut result)?;
     Ok(result)
 }
 

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::manifest::{Metric, Remark, ScalingPolicy};
-use super::rule::{Kind, Labels, Object as Described, Rule, query};
-use super::{Field, Import, Object, Source, TooManyNotes, hpas};
+use super::rule::{Kind, Labels, Object as Described, Provision, Rule, TemplateError, query};
+use super::{Context, Field, Import, Object, Source, TooManyNotes, hpas};
 
 /// The name of the server in policies and in the source file.
 const SERVER: &str = "main";
@@ -32,6 +32,23 @@ pub(super) fn is_configuration(value: &Value) -> bool {
         .any(|field| value.get(field).is_some_and(|rules| rules.is_array() || rules.is_object()))
 }
 
+/// The values of the adapter's chart, which group the rules by the API: at the top, or below the name of a dependency.
+/// `None` for other documents.
+pub(super) fn chart_values(object: &Object) -> Option<Source<'_>> {
+    let is_group = |rules: &Value| {
+        ["custom", "external", "resource", "default", "existing"].iter().any(|name| rules.get(name).is_some())
+    };
+    let source = Source::file(object, "values of the chart of prometheus-adapter");
+    if object.value.get("kind").is_some() {
+        return None;
+    }
+    let below = source.root.fields().into_iter().map(|(_, field)| field);
+    let root = std::iter::once(source.root.clone())
+        .chain(below)
+        .find(|field| field.at("rules").value().is_some_and(is_group))?;
+    Some(Source { root, ..source })
+}
+
 /// The configuration in a ConfigMap, with its key.
 pub(super) fn in_config_map(value: &Value) -> Option<(&str, Value)> {
     let data = value.get("data").and_then(Value::as_object)?;
@@ -43,12 +60,12 @@ pub(super) fn in_config_map(value: &Value) -> Option<(&str, Value)> {
 
 impl Configurations {
     /// Reads a configuration. Notes the rules that cannot be used, and the next steps.
-    pub(super) fn add(&mut self, source: &mut Source<'_>, configuration: &Field<'_>) {
+    pub(super) fn add(&mut self, source: &mut Source<'_>, configuration: &Field<'_>, context: &Context<'_>) {
         self.any = true;
         let before = self.rules.len();
         for (field, kind) in [("rules", Kind::Custom), ("externalRules", Kind::External)] {
             for rule in configuration.at(field).items() {
-                self.rules.extend(Rule::read(source, &rule, kind));
+                self.rules.extend(Rule::read(source, &rule, kind, context));
             }
         }
         let resources = configuration.at("resourceRules");
@@ -66,13 +83,27 @@ impl Configurations {
         }
     }
 
+    /// Notes that the values of a chart are no configuration.
+    pub(super) fn add_chart_values(&mut self, source: &mut Source<'_>) {
+        self.any = true;
+        let reason = "these are values of a chart: pass the ConfigMap that the chart renders, from helm template or \
+                      kubectl get configmap";
+        let rules = source.root.at("rules");
+        source.note(&rules, Remark::NoCounterpart(reason));
+    }
+
     /// Reads the Deployment of an adapter. Returns whether the object is such a Deployment.
     pub(super) fn add_deployment(&mut self, source: &mut Source<'_>) -> bool {
         source.group == "apps" && source.kind == "Deployment" && self.server.add_deployment(source)
     }
 
     /// Converts the HPAs that use metrics of an adapter.
-    pub(super) fn convert(&self, objects: &[Object], result: &mut Import) -> Result<(), TooManyNotes> {
+    pub(super) fn convert(
+        &self,
+        objects: &[Object],
+        context: &Context<'_>,
+        result: &mut Import,
+    ) -> Result<(), TooManyNotes> {
         if !self.any {
             return Ok(());
         }
@@ -84,9 +115,13 @@ impl Configurations {
                 continue;
             }
             result.objects += 1;
+            if !hpa.is_named() {
+                result.add(hpa)?;
+                continue;
+            }
             let (mut policy, label) = ScalingPolicy::labelled(&hpa, "adapter");
             for metric in &used {
-                self.metric(&mut hpa, metric, &mut policy, &mut labels);
+                self.metric(&mut hpa, metric, context, &mut policy, &mut labels);
             }
             if let Some(policy) = policy.if_useful() {
                 hpa.ask_for_label(&label);
@@ -105,6 +140,7 @@ impl Configurations {
         &self,
         hpa: &mut Source<'_>,
         metric: &Used<'_>,
+        context: &Context<'_>,
         policy: &mut ScalingPolicy,
         namespaces: &mut BTreeSet<Option<String>>,
     ) {
@@ -118,12 +154,24 @@ impl Configurations {
         let kind = metric.described.kind();
         let rules = self.rules.iter().rev().filter(|rule| rule.kind == kind);
         let (mut queries, mut names, mut error) = (Vec::new(), Vec::new(), None);
-        for (rule, series) in rules.filter_map(|rule| Some((rule, rule.series(metric.name)?))) {
-            match query(rule, &series, &metric.described, &labels) {
+        for rule in rules {
+            let series = match rule.series(metric.name) {
+                Provision::Series(series) => series,
+                Provision::None => continue,
+                Provision::Unclear(reason) => {
+                    error = error.or(Some(reason));
+                    continue;
+                }
+            };
+            let text = query(rule, &series, &metric.described, &labels).and_then(|text| {
+                let invalid = (context.invalid_query)(&text);
+                invalid.map_or(Ok(text), |reason| Err(TemplateError::Query(rule.path.clone(), reason)))
+            });
+            match text {
                 Ok(text) if queries.contains(&text) => {}
                 Ok(text) => {
                     let is_namespaced = kind == Kind::Custom || rule.resources.is_namespaced;
-                    let label = rule.resources.label("namespace").filter(|_| is_namespaced);
+                    let label = rule.resources.label("namespace").ok().flatten().filter(|_| is_namespaced);
                     namespaces.insert(label);
                     queries.push(text);
                     names.push(series);
@@ -144,7 +192,18 @@ impl Configurations {
                 format!("the query tries the series {}: remove those that do not exist", names.join(", "));
             hpa.note(&metric.field, Remark::Differs(difference.into()));
         }
-        policy.add_metric(hpa, &metric.field, Metric::prometheus(metric.name, SERVER, queries.join(" or ")));
+        // The branches have different labels. The first branch with a value for a pod, or with any value, applies.
+        let operator = if metric.described == Described::Pods { " or on (pod) " } else { " or on () " };
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let branch = |query: String| {
+            let has_or = query.split(|letter| !is_part(letter)).any(|word| word.eq_ignore_ascii_case("or"));
+            if has_or { format!("({query})") } else { query }
+        };
+        let query = match <[String; 1]>::try_from(queries) {
+            Ok([query]) => query,
+            Err(queries) => queries.into_iter().map(branch).collect::<Vec<_>>().join(operator),
+        };
+        policy.add_metric(hpa, &metric.field, Metric::prometheus(metric.name, SERVER, query));
     }
 }
 

@@ -6,7 +6,8 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 
 use super::manifest::Remark;
-use super::{Field, Source};
+use super::selector::{self, Operator};
+use super::{Context, Field, Source};
 
 /// The metrics API of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) kind: Kind,
+    /// The path in the configuration: `rules[0]`.
+    pub(super) path: String,
     /// `metricsQuery`: the template of the query.
     query: String,
     /// `resources`.
@@ -37,15 +40,20 @@ pub(super) struct Rule {
 pub(super) struct Resources {
     /// `overrides`: labels, each with its resource.
     overrides: Vec<(String, String)>,
-    /// `template`: the texts before and after the resource in a label.
-    template: Option<(String, String)>,
+    /// `template`: the texts before and after the resource in a label, or the unsupported template.
+    template: Option<Result<(String, String), String>>,
     /// `namespaced`: whether external metrics are limited to the namespace of the HPA.
     pub(super) is_namespaced: bool,
 }
 
 impl Rule {
     /// Reads a rule. Notes the reason and returns `None` if the rule cannot be used.
-    pub(super) fn read(source: &mut Source<'_>, rule: &Field<'_>, kind: Kind) -> Option<Self> {
+    pub(super) fn read(
+        source: &mut Source<'_>,
+        rule: &Field<'_>,
+        kind: Kind,
+        context: &Context<'_>,
+    ) -> Option<Self> {
         let series_query = source.required_text(&rule.at("seriesQuery"))?;
         let query = source.required_text(&rule.at("metricsQuery"))?.to_owned();
         let name = rule.at("name");
@@ -64,27 +72,68 @@ impl Rule {
                 return None;
             }
         };
-        let selection = match Selection::read(series_query, &rule.at("seriesFilters")) {
+        let selector = (context.invalid_query)(series_query).is_none().then(|| selector::read(series_query));
+        let Some(selector) = selector.flatten() else {
+            source.invalid(
+                &rule.at("seriesQuery"),
+                "one selector of series, such as requests_total{pod!=\"\"}",
+            );
+            return None;
+        };
+        let selection = match Selection::read(&selector, &rule.at("seriesFilters")) {
             Ok(selection) => selection,
             Err(field) => {
                 let field = field.unwrap_or_else(|| rule.at("seriesQuery"));
-                source.invalid(&field, "a selector of series");
+                source.invalid(&field, "a regular expression");
                 return None;
             }
         };
         let resources = Resources::read(&rule.at("resources"));
-        Some(Self { kind, query, resources, selection, matches, renamed: renamed.to_owned() })
+        let path = rule.path().to_owned();
+        Some(Self { kind, path, query, resources, selection, matches, renamed: renamed.to_owned() })
     }
 
-    /// The name of a series that the rule selects and renames to `metric`.
-    pub(super) fn series(&self, metric: &str) -> Option<String> {
-        let Selection { name, names } = &self.selection;
-        let name = name.clone().or_else(|| invert(self.matches.as_str(), &self.renamed, metric))?;
-        let is_selected = names.iter().all(|(pattern, is)| pattern.is_match(&name) == *is);
-        let mut expanded = String::new();
-        self.matches.captures(&name)?.expand(&self.renamed, &mut expanded);
-        (is_selected && expanded == metric).then_some(name)
+    /// Whether the rule renames a series to `metric`, and which one.
+    pub(super) fn series(&self, metric: &str) -> Provision {
+        let path = || self.path.clone();
+        let Selection { name, names, filters } = &self.selection;
+        let known = name.clone().or_else(|| invert(self.matches.as_str(), &self.renamed, metric));
+        let Some(name) = known.filter(|name| self.rename(name).as_deref() == Some(metric)) else {
+            let may_provide = name.is_none() && could_be(&self.renamed, metric);
+            let is_known = invert(self.matches.as_str(), &self.renamed, metric).is_some();
+            return if may_provide && !is_known {
+                Provision::Unclear(TemplateError::Series(path()))
+            } else {
+                Provision::None
+            };
+        };
+        let matches =
+            |patterns: &[(Regex, bool)]| patterns.iter().all(|(pattern, is)| pattern.is_match(&name) == *is);
+        if !matches(names) {
+            Provision::None
+        } else if !matches(filters) {
+            Provision::Unclear(TemplateError::Filtered(path(), name))
+        } else {
+            Provision::Series(name)
+        }
     }
+
+    /// The name of the metric of a series. `None` for a series without a metric.
+    fn rename(&self, series: &str) -> Option<String> {
+        let mut expanded = String::new();
+        self.matches.captures(series)?.expand(&self.renamed, &mut expanded);
+        Some(expanded)
+    }
+}
+
+/// Whether a rule provides a metric.
+pub(super) enum Provision {
+    /// It renames the series with this name to the metric.
+    Series(String),
+    /// It does not.
+    None,
+    /// It may provide the metric, but its series cannot be used.
+    Unclear(TemplateError),
 }
 
 impl Resources {
@@ -93,20 +142,31 @@ impl Resources {
         let overrides = resources.at("overrides").fields().into_iter();
         let overrides =
             overrides.filter_map(|(label, object)| Some((label.to_owned(), text(&object.at("resource"))?)));
-        let template = text(&resources.at("template")).and_then(|template| {
-            let (before, after) = template.split_once("<<.Resource>>")?;
-            (!before.contains("<<") && !after.contains("<<")).then(|| (before.to_owned(), after.to_owned()))
+        let template = text(&resources.at("template")).map(|template| {
+            let parts = template.split_once("<<.Resource>>");
+            let parts = parts.filter(|(before, after)| !before.contains("<<") && !after.contains("<<"));
+            parts.map(|(before, after)| (before.to_owned(), after.to_owned())).ok_or(template)
         });
         let namespaced = resources.at("namespaced").value().and_then(Value::as_bool);
         Self { overrides: overrides.collect(), template, is_namespaced: namespaced.unwrap_or(true) }
     }
 
-    /// The label that names an object of a resource. `resource` may be singular or plural: `pod`, `pods`.
-    pub(super) fn label(&self, resource: &str) -> Option<String> {
+    /// The label that names an object of a resource. `resource` may be singular or plural: `pod`, `pods`. `None`
+    /// without such a label.
+    ///
+    /// # Errors
+    /// Returns the template of labels if it is unsupported and required.
+    pub(super) fn label(&self, resource: &str) -> Result<Option<String>, TemplateError> {
         let is_it =
             |name: &str| name.trim_end_matches('s').eq_ignore_ascii_case(resource.trim_end_matches('s'));
-        let named = self.overrides.iter().find(|(_, of)| is_it(of)).map(|(label, _)| label.clone());
-        named.or_else(|| self.template.as_ref().map(|(before, after)| format!("{before}{resource}{after}")))
+        if let Some((label, _)) = self.overrides.iter().find(|(_, of)| is_it(of)) {
+            return Ok(Some(label.clone()));
+        }
+        match &self.template {
+            Some(Ok((before, after))) => Ok(Some(format!("{before}{resource}{after}"))),
+            Some(Err(template)) => Err(TemplateError::Labels(template.clone())),
+            None => Ok(None),
+        }
     }
 }
 
@@ -115,27 +175,34 @@ impl Resources {
 struct Selection {
     /// The name of the only series. `None` if the query has only matchers.
     name: Option<String>,
-    /// Patterns for the name, each with whether the name must match it.
+    /// Patterns for the name in the query, each with whether the name must match it.
     names: Vec<(Regex, bool)>,
+    /// The same for `seriesFilters`.
+    filters: Vec<(Regex, bool)>,
 }
 
 impl Selection {
-    /// Reads `seriesQuery` and `seriesFilters`. The error is the invalid filter, or `None` for an invalid query.
-    fn read<'a>(query: &str, filters: &Field<'a>) -> Result<Self, Option<Field<'a>>> {
-        let is_name = |byte: char| byte.is_ascii_alphanumeric() || byte == '_' || byte == ':';
-        let name: String = query.trim().chars().take_while(|byte| is_name(*byte)).collect();
-        let mut names = Vec::new();
-        let matcher = Regex::new(r#"__name__\s*(=~|!~|!=|=)\s*"([^"]*)""#).map_err(|_| None)?;
-        for matched in matcher.captures_iter(query) {
-            let part = |index: usize| matched.get(index).map_or("", |part| part.as_str());
-            let pattern = match part(1) {
-                "=~" | "!~" => part(2).to_owned(),
-                _ => regex::escape(part(2)),
+    /// Reads `seriesFilters`, and the names in a selector. The error is the filter with an invalid expression, or `None`
+    /// for an invalid expression of the selector.
+    fn read<'a>(selector: &selector::Selector, filters: &Field<'a>) -> Result<Self, Option<Field<'a>>> {
+        let (mut name, mut names) = (selector.name.clone(), Vec::new());
+        for (label, operator, value) in &selector.matchers {
+            if label != "__name__" {
+                continue;
+            }
+            let (pattern, is) = match operator {
+                Operator::Equal => {
+                    name.get_or_insert_with(|| value.clone());
+                    (regex::escape(value), true)
+                }
+                Operator::NotEqual => (regex::escape(value), false),
+                Operator::Matches => (value.clone(), true),
+                Operator::MatchesNot => (value.clone(), false),
             };
             // Patterns of Prometheus must match the whole value.
-            let pattern = Regex::new(&format!("^(?:{pattern})$")).map_err(|_| None)?;
-            names.push((pattern, part(1).starts_with('=')));
+            names.push((Regex::new(&format!("^(?:{pattern})$")).map_err(|_| None)?, is));
         }
+        let mut patterns = Vec::new();
         for filter in filters.items() {
             for (field, is) in [("is", true), ("isNot", false)] {
                 let field = filter.at(field);
@@ -144,11 +211,18 @@ impl Selection {
                 else {
                     continue;
                 };
-                names.push((Regex::new(pattern).map_err(|_| Some(field.clone()))?, is));
+                patterns.push((Regex::new(pattern).map_err(|_| Some(field.clone()))?, is));
             }
         }
-        Ok(Self { name: (!name.is_empty()).then_some(name), names })
+        Ok(Self { name, names, filters: patterns })
     }
+}
+
+/// Whether `renamed`, with any texts in place of its references, can be `metric`.
+fn could_be(renamed: &str, metric: &str) -> bool {
+    let Ok(reference) = Regex::new(r"\$(?:\{[^}]*\}|[0-9A-Za-z_]+)") else { return false };
+    let literals: Vec<String> = reference.split(renamed).map(regex::escape).collect();
+    Regex::new(&format!("^{}$", literals.join(".*"))).is_ok_and(|pattern| pattern.is_match(metric))
 }
 
 /// A candidate for the name of a series that a rule renames to `metric`. `pattern` may consist of literals and groups,
@@ -229,6 +303,20 @@ pub(super) enum TemplateError {
     /// The rule has no label for the resource.
     #[error("the rule has no label for {0}: write the query yourself")]
     NoLabel(String),
+    /// The template of labels contains an unsupported part. Contains the template.
+    #[error(
+        "resources.template of the rule is {0:?}, and only <<.Resource>> is known: write the query yourself"
+    )]
+    Labels(String),
+    /// The name of the series does not follow from the name of the metric. Contains the path of the rule.
+    #[error("{0} may provide the metric, but from a series with any name: write the query yourself")]
+    Series(String),
+    /// A filter excludes the series. Contains the path of the rule and the name of the series.
+    #[error("{0}.seriesFilters excludes the series {1} of the metric")]
+    Filtered(String, String),
+    /// The query is not PromQL. Contains the path of the rule and the reason.
+    #[error("metricsQuery of {0} gives no valid query: {1}: write the query yourself")]
+    Query(String, String),
     /// The template contains an unsupported part `<<...>>`.
     #[error("the metricsQuery of the rule uses {0}: write the query yourself")]
     Part(String),
@@ -285,7 +373,7 @@ pub(super) fn query(
         return Err(TemplateError::Placeholder(placeholder));
     }
     let label = |resource: &str| {
-        rule.resources.label(resource).ok_or_else(|| TemplateError::NoLabel(resource.to_owned()))
+        rule.resources.label(resource)?.ok_or_else(|| TemplateError::NoLabel(resource.to_owned()))
     };
     let mut matchers = Vec::new();
     let is_namespaced = *object != Object::External || rule.resources.is_namespaced;

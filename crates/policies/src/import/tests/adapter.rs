@@ -93,6 +93,23 @@ fn query_of_each_kind_of_metric_follows_its_rule() {
 fn metric_without_a_usable_rule_is_noted() {
     for (rules, used, expected) in [
         (RULES, metric("Pods", "orders_total", ""), "no rule of the input provides orders_total"),
+        (
+            RULES,
+            metric("Pods", "open_orders_total", ""),
+            "rules[2].seriesFilters excludes the series open_orders_total of the metric",
+        ),
+        (
+            "rules: [{seriesQuery: '{__name__=~\"^a_.*\"}', name: {as: b}, metricsQuery: 'a'}]",
+            metric("Pods", "b", ""),
+            "rules[0] may provide the metric, but from a series with any name: write the query yourself",
+        ),
+        (
+            "rules: [{seriesQuery: a, metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}))', \
+             resources: {template: <<.Resource>>}}]",
+            metric("Pods", "a", ""),
+            "metricsQuery of rules[0] gives no valid query: the query is invalid: expected type matrix in call to function \
+             'rate', got vector: write the query yourself",
+        ),
         (RULES, metric("External", "open_orders", ""), "no rule of the input provides open_orders"),
         (
             RULES,
@@ -108,13 +125,14 @@ fn metric_without_a_usable_rule_is_noted() {
         (
             "rules: [{seriesQuery: a, metricsQuery: 'a', resources: {template: '<<.Group>>_<<.Resource>>'}}]",
             metric("Pods", "a", ""),
-            "the rule has no label for namespace: write the query yourself",
+            "resources.template of the rule is \"<<.Group>>_<<.Resource>>\", and only <<.Resource>> is known: write the \
+             query yourself",
         ),
         (
-            "rules: [{seriesQuery: '{a=\"\"}', metricsQuery: 'a', name: {matches: '^a.(.*)$'}, \
+            "rules: [{seriesQuery: '{a!=\"\"}', metricsQuery: 'a', name: {matches: '^a.(.*)$'}, \
              resources: {template: <<.Resource>>}}]",
             metric("Pods", "b", ""),
-            "no rule of the input provides b",
+            "rules[0] may provide the metric, but from a series with any name: write the query yourself",
         ),
         (
             "rules: [{seriesQuery: a, metricsQuery: 'a{x=\"$pods\"}', resources: {template: <<.Resource>>}}]",
@@ -139,14 +157,14 @@ fn metric_without_a_usable_rule_is_noted() {
 fn series_of_several_rules_are_tried_the_last_one_first() {
     let rule = |matches: &str| {
         format!(
-            "{{seriesQuery: '{{__name__=~\".*\"}}', name: {{matches: '{matches}'}}, resources: {{template: <<.Resource>>}}, \
+            "{{seriesQuery: '{{__name__=~\".+\"}}', name: {{matches: '{matches}'}}, resources: {{template: <<.Resource>>}}, \
              metricsQuery: 'sum(<<.Series>>{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)'}}"
         )
     };
     let rules = format!("rules: [{}, {}]", rule("^(.*)_total$"), rule("^(.*)_sum$"));
     let (queries, notes) = queries(&rules, &[metric("Pods", "orders", "")]);
     let query = |series: &str| format!(r#"sum({series}{{namespace="$namespace",pod=~"$pods"}}) by (pod)"#);
-    assert_eq!(queries, [format!("orders: {} or {}", query("orders_sum"), query("orders_total"))]);
+    assert_eq!(queries, [format!("orders: {} or on (pod) {}", query("orders_sum"), query("orders_total"))]);
     assert!(
         notes[0]
             .ends_with("the query tries the series orders_sum, orders_total: remove those that do not exist"),
@@ -156,7 +174,7 @@ fn series_of_several_rules_are_tried_the_last_one_first() {
 
 #[test]
 fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
-    let rules = "rules: [{seriesQuery: a, metricQuery: b}, {seriesQuery: '(', metricsQuery: b, name: {matches: '('}}, \
+    let rules = "rules: [{seriesQuery: a, metricQuery: b}, {seriesQuery: a, metricsQuery: b, name: {matches: '('}}, \
                  {seriesQuery: a, metricsQuery: b, name: {matches: '(a)(b)'}}, \
                  {seriesQuery: a, metricsQuery: b, seriesFilters: [{is: '['}]}]\nresourceRules: {cpu: {}}\n";
     let object = serde_json::json!({
@@ -170,7 +188,7 @@ fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
         "rules[0].metricsQuery: not imported: is missing",
         "rules[1].name.matches: not imported: must be a regular expression, not \"(\"",
         "rules[2].name.as: not imported: is missing",
-        "rules[3].seriesFilters[0].is: not imported: must be a selector of series, not \"[\"",
+        "rules[3].seriesFilters[0].is: not imported: must be a regular expression, not \"[\"",
         "resourceRules: stays in effect: metrics.k8s.io still serves cpu and memory: keep these rules, or use metrics-server",
     ];
     assert_eq!(notes, expected.map(|note| format!("{title}{note}")));
@@ -253,4 +271,65 @@ fn two_metrics_of_one_name_have_one_query() {
     let (first, notes) = queries(RULES, &[object("api"), object("web")]);
     assert_eq!(first.len(), 1);
     assert!(notes[0].contains("a policy has one query per metric name"), "{notes:?}");
+}
+
+#[test]
+fn series_of_a_rule_are_one_selector() {
+    let used = metric("Pods", "a", "");
+    for series in ["rate(a[5m])", "a or b", "a > 0", "a[5m]", "sum(a)", "a{b=", "a offset 5m"] {
+        let rules = format!(
+            "rules: [{{seriesQuery: {series:?}, metricsQuery: 'sum(<<.Series>>)', resources: {{template: <<.Resource>>}}}}]"
+        );
+        let (policies, notes) = imported(&[&rules, &hpa(&used)]);
+        assert_eq!(policies, Vec::<String>::new(), "{series}");
+        let expected = "configuration of prometheus-adapter: rules[0].seriesQuery: not imported: must be one selector of series, such as";
+        assert!(notes[0].starts_with(expected), "{notes:?}");
+    }
+}
+
+#[test]
+fn series_of_an_equal_matcher_is_known() {
+    let rules = "rules: [{seriesQuery: '{__name__=\"a_total\",pod!=\"\"}', name: {as: per_second}, \
+                 metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)', resources: {template: <<.Resource>>}}]";
+    let (queries, _) = queries(rules, &[metric("Pods", "per_second", "")]);
+    assert_eq!(queries, [r#"per_second: sum(a_total{namespace="$namespace",pod=~"$pods"}) by (pod)"#]);
+}
+
+#[test]
+fn branches_of_several_rules_have_one_value() {
+    let rule = |pod: &str, series: &str, query: &str| {
+        format!(
+            "{{seriesQuery: {series}, name: {{as: busy}}, metricsQuery: '{query}', resources: {{overrides: \
+             {{namespace: {{resource: namespace}}, {pod}: {{resource: pod}}, {pod}_svc: {{resource: service}}}}}}}}"
+        )
+    };
+    let template = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)";
+    let rules = format!(
+        "rules: [{}, {}]",
+        rule("pod", "a", &format!("{template} or vector(0)")),
+        rule("pod_name", "b", template)
+    );
+    let (of_pods, _) = queries(&rules, &[metric("Pods", "busy", "")]);
+    let renamed = r#"label_replace(sum(b{namespace="$namespace",pod_name=~"$pods"}) by (pod_name), "pod", "$1", "pod_name", "(.*)")"#;
+    let other = r#"(sum(a{namespace="$namespace",pod=~"$pods"}) by (pod) or vector(0))"#;
+    assert_eq!(of_pods, [format!("busy: {renamed} or on (pod) {other}")]);
+    let object = metric("Object", "busy", ", describedObject: {kind: Service, name: api, apiVersion: v1}");
+    let (of_object, _) = queries(&rules, &[object]);
+    let first = r#"sum(b{namespace="$namespace",pod_name_svc="api"}) by (pod_name_svc)"#;
+    assert!(of_object[0].starts_with(&format!("busy: {first} or on () (")), "{of_object:?}");
+}
+
+#[test]
+fn values_of_the_chart_lead_to_the_rendered_configuration() {
+    let values = "rules: {default: false, custom: [{seriesQuery: a, metricsQuery: a}]}";
+    let indented = format!("prometheus-adapter: {{{values}}}");
+    for (values, path) in [(values, "rules"), (&indented, "prometheus-adapter.rules")] {
+        let (policies, notes) = imported(&[values, &hpa(&metric("Pods", "a", ""))]);
+        assert_eq!(policies, Vec::<String>::new());
+        let expected = format!(
+            "values of the chart of prometheus-adapter: {path}: not imported: these are values of a chart: pass the ConfigMap that \
+             the chart renders, from helm template or kubectl get configmap"
+        );
+        assert_eq!(notes[0], expected);
+    }
 }
