@@ -28,6 +28,7 @@
 
 mod answer;
 mod error;
+mod lexical;
 mod query;
 mod regexes;
 mod series;

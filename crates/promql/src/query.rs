@@ -3,6 +3,7 @@
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
 
+use crate::lexical::Normal;
 use crate::regexes::Regexes;
 
 /// Maximum length of a tenant's query, in bytes.
@@ -109,6 +110,11 @@ pub enum QueryError {
     /// The query is not PromQL. Contains the parser's message.
     #[error("the query is invalid: {0}")]
     Invalid(String),
+    /// The query has syntax that the parser does not know, and must be restricted to a namespace. Contains the syntax.
+    #[error(
+        "Concertina does not know this syntax of PromQL: {0}; record the result with a rule of Prometheus, and query its series"
+    )]
+    UnknownSyntax(&'static str),
     /// The query cannot be restricted to a namespace. Contains the reason.
     #[error("the query cannot be restricted to the namespace: {0}")]
     Unrestricted(&'static str),
@@ -140,12 +146,21 @@ pub struct Query {
 }
 
 impl Query {
-    /// Parses a query and restricts it to the namespace of `tenant`. `None` restricts nothing.
+    /// Parses a query and restricts it to the namespace of `tenant`. `None` restricts nothing, and accepts syntax that the
+    /// parser does not know.
     pub fn parse(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
         check_size(query)?;
-        check_numbers(query)?;
+        let normal = Normal::of(query);
+        check_numbers(&normal.text)?;
         // promql-parser panics on some numbers. A query of a tenant must not crash the caller.
-        std::panic::catch_unwind(|| Self::parse_checked(query, tenant)).unwrap_or(Err(QueryError::Parser))
+        let parsed = std::panic::catch_unwind(|| Self::parse_checked(&normal.text, tenant))
+            .unwrap_or(Err(QueryError::Parser));
+        let unknown = normal.unknown_syntax().filter(|_| matches!(parsed, Err(QueryError::Invalid(_))));
+        match (unknown, tenant) {
+            (None, _) => parsed,
+            (Some(_), None) => Ok(Self { text: normal.text }),
+            (Some(syntax), Some(_)) => Err(QueryError::UnknownSyntax(syntax)),
+        }
     }
 
     fn parse_checked(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {

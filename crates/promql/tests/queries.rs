@@ -59,6 +59,45 @@ fn queries_that_cannot_be_restricted_are_refused() {
 }
 
 #[test]
+fn raw_strings_and_separated_digits_are_accepted() {
+    for (query, expected) in [
+        (r"x{path=~`/api/\d+`} > 100_000", r#"x{namespace="shop",path=~"/api/\\d+"} > 100000"#),
+        (
+            r#"label_replace(x, "a", "$1", "b", `(\d+)"`)"#,
+            r#"label_replace(x{namespace="shop"}, "a", "$1", "b", "(\\d+)\"")"#,
+        ),
+        // The string ends at the second backtick, so the rest is another selector.
+        (r#"x{a=`\`} or y{b="`"}"#, r#"x{a="\\",namespace="shop"} or y{b="`",namespace="shop"}"#),
+    ] {
+        assert_eq!(restricted(query).as_deref(), Ok(expected));
+    }
+}
+
+#[test]
+fn syntax_that_the_parser_does_not_know_is_sent_as_it_is_if_nothing_is_restricted() {
+    for query in [
+        r#"rate(x{a="$name"}[step()])"#,
+        "x[5m*2]",
+        "x offset (5m+1m)",
+        "rate(x[5m] smoothed)",
+        "x </ 5",
+        "x >/ 5",
+    ] {
+        assert!(
+            matches!(restricted(query), Err(QueryError::UnknownSyntax(_))),
+            "{query}: {:?}",
+            restricted(query)
+        );
+        let sent = Query::parse(query, None).unwrap();
+        let text = sent.text(&Variables { namespace: "shop", name: "web", pods: &[] }).unwrap();
+        assert_eq!(text, query.replace("$name", "web"));
+    }
+    for query in ["sum(", "rate(x)", "x[5m"] {
+        assert!(matches!(Query::parse(query, None), Err(QueryError::Invalid(_))), "{query}");
+    }
+}
+
+#[test]
 fn size_and_nesting_are_bounded() {
     assert_eq!(restricted(&"a".repeat(1 << 20)), Err(QueryError::TooLong(1 << 20)));
     assert_eq!(restricted(&"(".repeat(10_000)), Err(QueryError::TooComplex));
