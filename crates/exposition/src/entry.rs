@@ -109,6 +109,24 @@ impl<'a> Series<'a> {
         })
     }
 
+    /// Returns the name of a label that the series has twice, among labels that are not empty. The name of the series is
+    /// its label `__name__`. Prometheus refuses a page with such a series.
+    pub fn repeated_label(&self) -> Option<Cow<'a, [u8]>> {
+        let set = || {
+            let set = self.labels.iter().filter(|(_, value)| value.start < value.end);
+            set.map(|(name, _)| self.slice(*name))
+        };
+        // Names have no escapes, except for quoted ones.
+        let has_escapes = set().any(|name| name.contains(&b'\\'));
+        set().enumerate().find_map(|(index, name)| {
+            let is_same =
+                |earlier: &[u8]| earlier == name || (has_escapes && unescape(earlier) == unescape(name));
+            let is_repeated =
+                set().take(index).any(is_same) || (has_escapes && *unescape(name) == *b"__name__");
+            (is_repeated || name == b"__name__").then(|| unescape(name))
+        })
+    }
+
     fn slice(&self, span: Span) -> &'a [u8] {
         self.bytes.get(span.start..span.end).unwrap_or_default()
     }

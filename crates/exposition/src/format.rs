@@ -77,6 +77,14 @@ pub enum PageError {
     /// Two samples have the same labels. The value is the line number of the second sample.
     #[error("line {0} repeats a series of this page")]
     DuplicateSeries(usize),
+    /// A series has two labels with one name, or a label `__name__` in addition to its name.
+    #[error("line {line} has the label {label} twice")]
+    RepeatedLabel {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The name of the label.
+        label: String,
+    },
     /// The page does not follow its format.
     #[error("line {line} is invalid: {error}, at {at:?}")]
     Syntax {

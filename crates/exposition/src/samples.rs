@@ -14,6 +14,9 @@ use crate::page::{Limits, Page};
 /// dropped.
 const MAX_SCRAPES: usize = 128;
 
+/// Maximum length of the name of a label in an error.
+const SHOWN: usize = 64;
+
 /// The name and the labels of the series that a scrape keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesSelector {
@@ -84,6 +87,10 @@ impl Scrape {
 
 impl AllFound {
     fn add(&mut self, series: &Series<'_>) -> Result<(), PageError> {
+        if let Some(label) = series.repeated_label() {
+            let label = String::from_utf8_lossy(&label).chars().take(SHOWN).collect();
+            return Err(PageError::RepeatedLabel { line: series.line, label });
+        }
         let name = series.name();
         for index in 0..self.0.len() {
             let Some(found) = self.0.get_mut(index) else { break };
@@ -120,7 +127,8 @@ impl Found {
 
     fn matches(&self, series: &Series<'_>) -> bool {
         self.selector.labels.iter().all(|(name, expected)| {
-            let value = series.labels().find(|(found, _)| **found == *name.as_bytes());
+            let value =
+                series.labels().find(|(found, value)| **found == *name.as_bytes() && !value.is_empty());
             value.map_or_else(|| expected.is_empty(), |(_, value)| *value == **expected)
         })
     }

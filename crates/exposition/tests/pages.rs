@@ -46,6 +46,8 @@ fn scrape_keeps_the_wanted_series() {
     assert_eq!(Reduce::Max.samples(&failed), Ok(Some(1_000.0)));
     assert_eq!(scrape(page, "http_requests_total", &[("code", "404")]), Ok(vec![]));
     assert_eq!(Reduce::Average.samples(&[]), Ok(None));
+    // A label without a value is no label.
+    assert_eq!(scrape("a{b=\"\",b=\"1\",__name__=\"\"} 1\n", "a", &[("b", "1")]).unwrap().len(), 1);
     assert_eq!(scrape(page, "latency_bucket", &[("le", "1.0")]).unwrap().len(), 1);
 }
 
@@ -55,6 +57,10 @@ fn page_is_refused_as_a_whole() {
     assert_eq!(text("a 1\nb{c=\"d\n"), "line 2 is invalid: expected a quoted label value, at \"b{c=\\\"d\"");
     assert_eq!(text("a 1\nb\n"), "line 2 is invalid: expected a number, at \"b\"");
     assert_eq!(text("a{b=\"c\"} 1\na{b=\"c\"} 2\n"), "line 2 repeats a series of this page");
+    // A repeated label invalidates the page, even in a series that is not selected.
+    assert_eq!(text("a 1\nb{c=\"d\",e=\"f\",c=\"d\"} 2\n"), "line 2 has the label c twice");
+    assert_eq!(text("a 1\n{\"b\",\"__name__\"=\"c\"} 2\n"), "line 2 has the label __name__ twice");
+    assert_eq!(text("a{\"c\\\"d\"=\"e\",\"c\\\"d\"=\"f\"} 2\n"), "line 1 has the label c\"d twice");
     assert_eq!(text("<html>"), "line 1 is invalid: expected a metric name or a comment, at \"<\"");
     let exemplar = read(Limits::default(), &[b"a 1 # {b=\"c\"} 2\n"]);
     let (error, at) = (SyntaxError::LineEnd, "a 1 #".to_owned());
