@@ -124,7 +124,8 @@ async fn burst_follows_the_counters_of_its_pods() {
     let read = async || {
         let pods = pods_of_burst(&world);
         let target = Target { namespace: &namespace, name: "burst", pods: &pods, secrets: None };
-        let reading = sources.read(&rule, Form::PerPod, &target).await.expect("reading");
+        let reading =
+            sources.read(&rule, Form::PerPod, &target, jiff::Timestamp::UNIX_EPOCH).await.expect("reading");
         assert_eq!(reading.missing, None);
         let Values::PerPod(values) = reading.values else { panic!("{:?}", reading.values) };
         values.into_values().collect::<Vec<_>>()

@@ -171,10 +171,11 @@ impl SyncMetrics {
             secrets: Some(&self.reader.secrets),
         };
         let metric = rule.metric.to_string();
-        match self.reader.sources.read(rule, form, &target).await {
+        match self.reader.sources.read(rule, form, &target, self.clock.now()).await {
             Err(failure) => Err(self.failed(rule, failure)),
-            Ok(Reading { values, at, interval, source, missing }) => {
-                let age = at.elapsed();
+            Ok(reading) => {
+                let age = reading.age();
+                let Reading { values, at, interval, source, missing, .. } = reading;
                 self.telemetry.source_age(name_of(&rule.origin), age);
                 if let Some((_, error)) = &missing {
                     self.telemetry.source_failed(name_of(&rule.origin), error.reason());

@@ -75,12 +75,21 @@ pub struct Reading {
     pub values: Values,
     /// The time at which the oldest number was requested.
     pub at: Instant,
+    /// The age of the oldest number at its request, by the timestamps of its page.
+    pub page_age: Duration,
     /// The interval after which the source has new numbers.
     pub interval: Duration,
     /// The source with its query or series, for messages.
     pub source: String,
     /// A pod without a number, and the cause. Other pods have numbers.
     pub missing: Option<(Arc<str>, SourceError)>,
+}
+
+impl Reading {
+    /// The age of the oldest number.
+    pub fn age(&self) -> Duration {
+        self.at.elapsed().saturating_add(self.page_age)
+    }
 }
 
 /// The numbers of a [`Form`].
@@ -109,6 +118,7 @@ pub(crate) fn pause_between_syncs(interval: Duration) -> Duration {
 pub(crate) struct Numbers {
     values: BTreeMap<Arc<str>, f64>,
     oldest: Instant,
+    page_age: Duration,
     missing: Option<(Arc<str>, SourceError)>,
 }
 
@@ -141,10 +151,16 @@ impl Failure {
 }
 
 impl Sources {
-    /// Reads the numbers of one metric of an HPA.
-    pub async fn read(&self, rule: &MetricRule, form: Form, target: &Target<'_>) -> Result<Reading, Failure> {
-        let reading = self.read_origin(&rule.origin, form, target).await?;
-        let age = reading.at.elapsed().as_secs();
+    /// Reads the numbers of one metric of an HPA. `now` is the time of day.
+    pub async fn read(
+        &self,
+        rule: &MetricRule,
+        form: Form,
+        target: &Target<'_>,
+        now: Timestamp,
+    ) -> Result<Reading, Failure> {
+        let reading = self.read_origin(&rule.origin, form, target, now).await?;
+        let age = reading.age().as_secs();
         match rule.max_age_seconds {
             Some(limit) if age > limit.into() => {
                 Err(Failure { source: reading.source, error: SourceError::TooOld(age, limit) })
@@ -203,6 +219,7 @@ impl Sources {
         origin: &MetricOrigin,
         form: Form,
         target: &Target<'_>,
+        now: Timestamp,
     ) -> Result<Reading, Failure> {
         let current = self.current();
         match origin {
@@ -220,7 +237,8 @@ impl Sources {
                         let (value, at) = server.single(&text, target.namespace).await.map_err(failed)?;
                         let (values, source) = (Values::Single(value), source(&text));
                         let interval = server.settings().interval;
-                        Ok(Reading { values, at, interval, source, missing: None })
+                        let page_age = Duration::ZERO;
+                        Ok(Reading { values, at, page_age, interval, source, missing: None })
                     }
                 }
             }
@@ -229,7 +247,7 @@ impl Sources {
                 if form != Form::PerPod {
                     return Err(failed(SourceError::NotPods));
                 }
-                let numbers = current.scraper.read(series, target).await.map_err(failed)?;
+                let numbers = current.scraper.read(series, target, now).await.map_err(failed)?;
                 let interval = Duration::from_secs(series.interval_seconds.into());
                 Ok(numbers.reading(described(origin), interval))
             }
@@ -245,8 +263,8 @@ impl Sources {
 
 impl Numbers {
     fn reading(self, source: String, interval: Duration) -> Reading {
-        let Self { values, oldest: at, missing } = self;
-        Reading { values: Values::PerPod(values), at, interval, source, missing }
+        let Self { values, oldest: at, page_age, missing } = self;
+        Reading { values: Values::PerPod(values), at, page_age, interval, source, missing }
     }
 }
 

@@ -25,6 +25,7 @@ use http_body_util::Empty;
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::spec::PodSeries;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -83,6 +84,7 @@ impl Scraper {
         self: &Arc<Self>,
         series: &Arc<PodSeries>,
         target: &Target<'_>,
+        time: Timestamp,
     ) -> Result<Numbers, SourceError> {
         if !self.settings.enabled {
             return Err(SourceError::Disabled);
@@ -101,7 +103,9 @@ impl Scraper {
             }
             self.transports.prepare(target.namespace, transport, target.secrets).await?;
         }
-        let deadline = Instant::now() + PATIENCE;
+        let now = Instant::now();
+        self.state.lock().set_clock(now, time);
+        let deadline = now + PATIENCE;
         let running: Vec<&PodTarget> = target.pods.iter().filter(|pod| pod.running).collect();
         let count = running.len();
         // A closure instead of the loop would not compile: its future would not be general enough to be `Send`.
@@ -110,20 +114,25 @@ impl Scraper {
             reads.push(self.named(series, target.namespace, pod, deadline));
         }
         let readings: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
-        let (mut values, mut oldest, mut failed) = (BTreeMap::new(), Instant::now(), None);
+        let now = Instant::now();
+        let (mut values, mut oldest, mut age, mut failed) = (BTreeMap::new(), now, Duration::ZERO, None);
         for (pod, reading) in readings {
-            match reading.and_then(|reading| Ok((reading.value?, reading.at))) {
-                Ok((Some(value), at)) => {
+            match reading.and_then(|reading| Ok((reading.value?, reading.at, reading.page_age))) {
+                Ok((Some(value), at, page_age)) => {
                     values.insert(pod, value);
                     oldest = oldest.min(at);
+                    age = age.max(now.saturating_duration_since(at).saturating_add(page_age));
                 }
-                Ok((None, _)) => {}
+                Ok((None, ..)) => {}
                 Err(error) => failed = failed.or(Some((pod, error))),
             }
         }
         match failed {
             Some((pod, error)) if values.is_empty() => Err(SourceError::AllPods(count, pod, Arc::new(error))),
-            missing => Ok(Numbers { values, oldest, missing }),
+            missing => {
+                let page_age = age.saturating_sub(now.saturating_duration_since(oldest));
+                Ok(Numbers { values, oldest, page_age, missing })
+            }
         }
     }
 

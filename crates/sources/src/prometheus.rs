@@ -202,7 +202,7 @@ impl Server {
         let values: BTreeMap<Arc<str>, f64> =
             pods.filter_map(|pod| Some((Arc::clone(&pod.name), values.remove(&*pod.name)?))).collect();
         let oldest = response.sent;
-        Ok(Numbers { values, oldest, missing: None })
+        Ok(Numbers { values, oldest, page_age: Duration::ZERO, missing: None })
     }
 
     /// Returns one number and the time of its request. The number is `None` for an empty vector.

@@ -17,6 +17,7 @@ use fake_cluster::pages::{PageResponse, PageServers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Uri;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::spec::{Level, MetricOrigin, MetricRule, parse};
 use tokio::time::{Instant, advance, sleep};
@@ -43,6 +44,11 @@ fn in_memory(servers: &PageServers, acceptor: Option<TlsAcceptor>) -> Arc<dyn Di
         });
         Ok(client)
     }))
+}
+
+/// The time of day of all reads.
+fn now() -> Timestamp {
+    "2030-01-01T00:00:00Z".parse().unwrap()
 }
 
 struct Rig {
@@ -86,7 +92,7 @@ impl Rig {
     ) -> Result<Reading, Failure> {
         let namespace: Arc<str> = namespace.into();
         let target = Target { namespace: &namespace, name: "web", pods, secrets: None };
-        self.sources.read(&rule(metric), form, &target).await
+        self.sources.read(&rule(metric), form, &target, now()).await
     }
 
     async fn per_pod(&self, metric: &str, pods: &[PodTarget]) -> Result<Vec<(String, f64)>, String> {

@@ -91,7 +91,7 @@ impl Rig {
     async fn query(&self, query: &str) -> Result<Values, String> {
         let namespace: Arc<str> = "shop".into();
         let target = Target { namespace: &namespace, name: "web", pods: &[], secrets: None };
-        let read = self.sources.read(&rule(query), Form::Single, &target).await;
+        let read = self.sources.read(&rule(query), Form::Single, &target, jiff::Timestamp::UNIX_EPOCH).await;
         read.map(|reading| reading.values).map_err(|failure| failure.error.to_string())
     }
 

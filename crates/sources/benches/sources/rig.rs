@@ -95,7 +95,7 @@ pub(crate) struct Hpa {
 impl Hpa {
     pub(crate) async fn read(&self, sources: &Sources) -> Result<Reading, SourceFailure> {
         let target = Target { namespace: &self.namespace, name: "web", pods: &self.pods, secrets: None };
-        sources.read(&self.rule, Form::PerPod, &target).await
+        sources.read(&self.rule, Form::PerPod, &target, jiff::Timestamp::UNIX_EPOCH).await
     }
 }
 

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use exposition::{Rates, Reduce, Samples};
+use exposition::{Rates, Reduce, Sample, Samples};
+use jiff::Timestamp;
 use policies::spec::{PodPort, PodSeries, PodTransport, Reduction};
 use tokio::time::Instant;
 
@@ -18,6 +19,8 @@ use crate::settings::PodSettings;
 /// The time for which a page is scraped after the last request of an HPA. This time is longer than the usual sync
 /// periods.
 const WANTED: Duration = Duration::from_mins(3);
+/// The time by which the timestamp of a sample may be ahead, in milliseconds, as in Prometheus.
+const AHEAD: i64 = 10 * 60 * 1000;
 /// The interval between two evictions of unused pages.
 const SWEEP: Duration = Duration::from_secs(5);
 /// Maximum number of metrics of one page.
@@ -155,6 +158,8 @@ pub(super) struct Wanted {
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
     pub(super) at: Instant,
+    /// The age of the oldest sample at this time, by its timestamp on the page.
+    pub(super) page_age: Duration,
     pub(super) value: Result<Option<f64>, SourceError>,
 }
 
@@ -177,6 +182,8 @@ pub(super) struct State {
     idle: usize,
     /// The time of the last eviction of unused pages.
     swept: Option<Instant>,
+    /// A recent instant and its time of day, in milliseconds since the Unix epoch.
+    clock: Option<(Instant, i64)>,
 }
 
 #[derive(Debug, Default)]
@@ -197,6 +204,19 @@ impl State {
     /// Returns the last reading of a metric of a page.
     pub(super) fn reading(&self, key: &PageKey, series: &PodSeries) -> Option<Reading> {
         self.pages.get(key)?.metrics.get(series)?.reading.clone()
+    }
+
+    /// Sets the time of day of an instant.
+    pub(super) fn set_clock(&mut self, at: Instant, time: Timestamp) {
+        self.clock = Some((at, time.as_millisecond()));
+    }
+
+    /// Returns the time of day at an instant, in milliseconds since the Unix epoch. `None` before the first request.
+    fn time_of(&self, at: Instant) -> Option<i64> {
+        let (known, time) = self.clock?;
+        let milliseconds = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        let later = milliseconds(at.saturating_duration_since(known));
+        Some(time.saturating_add(later).saturating_sub(milliseconds(known.saturating_duration_since(at))))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -257,6 +277,7 @@ impl State {
         epoch: Instant,
         scraped: Result<Scraped, SourceError>,
     ) {
+        let time = self.time_of(at);
         let Some(page) = self.pages.get_mut(key) else { return };
         let usage = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
         let (mut samples, failed) = match scraped {
@@ -269,7 +290,12 @@ impl State {
             Err(error) => (Vec::new().into_iter(), Some(error)),
         };
         for series in metrics {
-            let samples = samples.next();
+            let samples = samples.next().map(|samples| samples.map(|samples| dated(samples, time)));
+            let page_age = match &samples {
+                Some(Ok((_, age))) => *age,
+                _ => Duration::ZERO,
+            };
+            let samples = samples.map(|samples| samples.map(|(samples, _)| samples));
             let Some(wanted) = page.metrics.get_mut(series) else { continue };
             let reduce = match series.reduce {
                 Reduction::Sum => Reduce::Sum,
@@ -310,7 +336,7 @@ impl State {
                     }
                 },
             };
-            wanted.reading = Some(Reading { at, value });
+            wanted.reading = Some(Reading { at, page_age, value });
         }
     }
 
@@ -359,6 +385,16 @@ impl State {
         });
         namespaces.retain(|_, usage| usage.pages > 0);
     }
+}
+
+/// Drops the samples whose timestamps are more than [`AHEAD`] later than the time of day `time`, as Prometheus does.
+/// Returns the others, and the age of the oldest timestamp.
+fn dated(mut samples: Vec<Sample>, time: Option<i64>) -> (Vec<Sample>, Duration) {
+    let Some(time) = time else { return (samples, Duration::ZERO) };
+    let age = |sample: &Sample| sample.timestamp.map_or(0, |timestamp| time.saturating_sub(timestamp));
+    samples.retain(|sample| age(sample) >= -AHEAD);
+    let oldest = samples.iter().map(age).max().and_then(|age| u64::try_from(age).ok());
+    (samples, Duration::from_millis(oldest.unwrap_or(0)))
 }
 
 /// Returns the number of scrapes to keep for the window of a rate.

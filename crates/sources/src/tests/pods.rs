@@ -53,6 +53,35 @@ async fn pods_are_scraped_once_per_interval_for_all_metrics() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn timestamps_of_a_page_count_for_the_age() {
+    let limited = "{metric: waiting, maxAgeSeconds: 60, pods: {port: 8080, series: waiting}}";
+    for (ages, expected) in [
+        (&[0][..], Ok(Some(3.0))),
+        (&[59], Ok(Some(3.0))),
+        (&[61], Err("the number is 61 s old, at most 60 s are allowed")),
+        (&[0, 86_400], Err("the number is 86400 s old, at most 60 s are allowed")),
+        (&[-599], Ok(Some(3.0))),
+        (&[-601], Ok(None)),
+        (&[-601, 5], Ok(Some(3.0))),
+    ] {
+        let rig = Rig::new(PODS);
+        let line = |(index, age): (usize, &i64)| {
+            format!("waiting{{a=\"{index}\"}} 3 {}\n", now().as_millisecond() - age * 1000)
+        };
+        let page: String = ages.iter().enumerate().map(line).collect();
+        rig.servers.serve("10.0.0.1:8080", move |_| PageResponse::page(page.clone()));
+        let expected = match expected {
+            Ok(Some(value)) => named(&[("web", value)]),
+            Ok(None) => named(&[]),
+            Err(error) => Err(error.to_owned()),
+        };
+        assert_eq!(rig.per_pod(limited, &[pod("web", 1)]).await, expected, "{ages:?}");
+        // Without a maximum, the value counts.
+        assert!(rig.per_pod(WAITING, &[pod("web", 1)]).await.is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_running_pods_at_declared_ports_are_scraped() {
     let rig = Rig::new(PODS);
     for last in 1..9 {
@@ -283,7 +312,7 @@ async fn request_to_a_pod_has_a_small_buffer() {
     let pods = [pod("web", 1)];
     let target = Target { namespace: &namespace, name: "web", pods: &pods, secrets: None };
     for _ in 0..5 {
-        let reading = sources.read(&rule(WAITING), Form::PerPod, &target).await.unwrap();
+        let reading = sources.read(&rule(WAITING), Form::PerPod, &target, now()).await.unwrap();
         assert_eq!(reading.values, Values::PerPod([("web".into(), 3.0)].into()));
         advance(Duration::from_secs(1)).await;
     }
@@ -364,7 +393,7 @@ async fn connection_is_used_again_if_the_pod_keeps_it() {
         let (namespace, pods) = ("shop".into(), [pod("web", 1)]);
         let target = Target { namespace: &namespace, name: "web", pods: &pods, secrets: None };
         for _ in 0..4 {
-            let reading = sources.read(&rule(WAITING), Form::PerPod, &target).await.unwrap();
+            let reading = sources.read(&rule(WAITING), Form::PerPod, &target, now()).await.unwrap();
             assert_eq!(reading.values, Values::PerPod([("web".into(), 3.0)].into()), "{then:?}");
             advance(Duration::from_secs(seconds)).await;
         }
@@ -386,7 +415,7 @@ async fn pod_that_dies_within_its_page_is_missing() {
         let pods = [pod("dying", 66), pod("good", 1)];
         let namespace: Arc<str> = "shop".into();
         let target = Target { namespace: &namespace, name: "web", pods: &pods, secrets: None };
-        let reading = sources.read(&rule(WAITING), Form::PerPod, &target).await.unwrap();
+        let reading = sources.read(&rule(WAITING), Form::PerPod, &target, now()).await.unwrap();
         // The data before the break is a valid page, but yields no number.
         assert_eq!(reading.values, Values::PerPod([("good".into(), 3.0)].into()));
         let (missing, error) = reading.missing.unwrap();

@@ -354,7 +354,7 @@ async fn oversized_query_sends_no_request() {
     };
     let namespace: Arc<str> = "shop".into();
     let target = Target { namespace: &namespace, name: "web", pods: &[], secrets: None };
-    let failure = rig.sources.read(&rule, Form::Single, &target).await.unwrap_err();
+    let failure = rig.sources.read(&rule, Form::Single, &target, now()).await.unwrap_err();
     assert_eq!(failure.error.to_string(), "the query has 1048581 bytes: at most 16384 are allowed");
     assert!(failure.to_string().len() < 500, "{failure}");
     assert_eq!(rig.servers.requests(), []);

@@ -65,7 +65,7 @@ impl TlsRig {
         let (namespace, pods) = (namespace.into(), [pod("web", 1)]);
         let secrets = Some(&self.clients.core);
         let target = Target { namespace: &namespace, name: "web", pods: &pods, secrets };
-        let read = self.rig.sources.read(&rule(metric), Form::PerPod, &target).await;
+        let read = self.rig.sources.read(&rule(metric), Form::PerPod, &target, now()).await;
         read.map(|reading| reading.values).map_err(|failure| failure.error.to_string())
     }
 
