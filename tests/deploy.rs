@@ -306,3 +306,52 @@ fn chart_values_take_effect_in_the_objects() {
         ["Deployment", "Service", "ServiceAccount"]
     );
 }
+
+#[test]
+#[ignore = "needs HELM: run tests/helm/build.sh"]
+fn chart_is_a_dependency_with_and_without_aliases() {
+    let folder = std::env::temp_dir().join(format!("concertina-umbrella-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let dependency =
+        format!("name: concertina, version: '*', repository: 'file://{}'", rendered::path("helm/concertina"));
+    let chart = format!(
+        "apiVersion: v2\nname: platform\nversion: 1.0.0\ndependencies:\n\
+         - {{{dependency}, condition: concertina.enabled}}\n\
+         - {{{dependency}, alias: blue, condition: blue.enabled}}\n\
+         - {{{dependency}, alias: green, condition: green.enabled}}\n"
+    );
+    std::fs::write(folder.join("Chart.yaml"), chart).unwrap();
+    let helm = |arguments: &[&str]| {
+        let mut helm = rendered::helm_command();
+        helm.args(arguments).arg(&folder);
+        rendered::run(helm).unwrap()
+    };
+    helm(&["dependency", "update", "--skip-refresh"]);
+    let render = |values: &str| {
+        let objects =
+            rendered::objects(&helm(&["template", "platform", "--namespace", "shop", "--set", values]));
+        let deployments = objects.iter().filter(|(name, _)| name.kind == "Deployment");
+        let names: Vec<String> = deployments.map(|(name, _)| name.name.clone()).collect();
+        // Each selector contains the name of the Deployment, so it selects no pods of another one.
+        let mut pods = std::collections::BTreeMap::new();
+        for (key, object) in &objects {
+            let selector = match key.kind.as_str() {
+                "Service" => &object["spec"]["selector"],
+                "Deployment" | "PodDisruptionBudget" => &object["spec"]["selector"]["matchLabels"],
+                "NetworkPolicy" => &object["spec"]["podSelector"]["matchLabels"],
+                _ => continue,
+            };
+            let instance = selector["app.kubernetes.io/instance"].as_str().unwrap().to_owned();
+            assert!(names.contains(&instance), "{key}: {selector}");
+            *pods.entry(instance).or_insert(0) += 1;
+        }
+        (names, pods.into_values().collect::<Vec<_>>())
+    };
+    let off = "concertina.enabled=false,blue.enabled=false,green.enabled=false";
+    let (names, selectors) = render(&format!("{off},concertina.enabled=true"));
+    assert_eq!((names, selectors), (vec!["platform-concertina".to_owned()], vec![4]));
+    let both = "blue.enabled=true,green.enabled=true,green.shadow=true,blue.scope=labelled,blue.fullnameOverride=act";
+    let (names, selectors) = render(&format!("{off},{both}"));
+    assert_eq!((names, selectors), (vec!["act".to_owned(), "platform-green".to_owned()], vec![5, 3]));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

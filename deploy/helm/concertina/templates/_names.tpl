@@ -1,7 +1,8 @@
-{{/* Names and labels. Names derive from the release, so a shadow and an active release can coexist. */}}
+{{/* Names and labels. Names derive from the release, so a shadow and an active release can coexist. The selector has the
+name of the objects, so it selects no pods of another dependency of the same release. */}}
 {{- define "concertina.selector" -}}
 app.kubernetes.io/name: concertina
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ include "concertina.fullname" . }}
 {{- end }}
 
 {{- define "concertina.labels" -}}
@@ -16,9 +17,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
-{{/* The name of the objects. */}}
+{{/* The name of the objects. As a dependency, the chart adds its name or alias, because other objects may have the name of
+the release. */}}
 {{- define "concertina.fullname" -}}
-{{ .Values.fullnameOverride | default .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- $default := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) .Chart.IsRoot }}
+{{- .Values.fullnameOverride | default $default | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{/* Whether Concertina acts next to the built-in controller. */}}
