@@ -317,6 +317,43 @@ async fn scale_patch_label_and_delete_work() {
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
+async fn hpa_of_v1_has_the_fields_of_its_annotations() {
+    // kubectl ignores the version behind a short name.
+    let served = ServedCluster::start("v1").await;
+    let metrics = r#"[{"type":"Resource","resource":{"name":"memory","targetAverageUtilization":80}}]"#;
+    let behavior = r#"{"ScaleUp":{"SelectPolicy":"Disabled"}}"#;
+    let old = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
+        "metadata": { "name": "web", "annotations": {
+            "autoscaling.alpha.kubernetes.io/metrics": metrics, "autoscaling.alpha.kubernetes.io/behavior": behavior,
+        } },
+        "spec": { "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+            "maxReplicas": 6, "targetCPUUtilizationPercentage": 70 },
+    });
+    let applied = served.kubectl("apply -f -", &old.to_string()).await;
+    assert_eq!(applied, "horizontalpodautoscaler.autoscaling/web created\n");
+    let hpa: serde_json::Value =
+        serde_json::from_str(&served.kubectl("get hpa web -o json", "").await).unwrap();
+    let names: Vec<_> =
+        hpa["spec"]["metrics"].as_array().unwrap().iter().map(|metric| &metric["resource"]["name"]).collect();
+    assert_eq!(names, ["memory", "cpu"]);
+    assert_eq!(hpa["spec"]["behavior"]["scaleUp"]["selectPolicy"], "Disabled");
+    let hpa: serde_json::Value = serde_json::from_str(
+        &served.kubectl("get horizontalpodautoscalers.v1.autoscaling web -o json", "").await,
+    )
+    .unwrap();
+    assert_eq!(
+        (&hpa["apiVersion"], &hpa["spec"]["targetCPUUtilizationPercentage"]),
+        (&json!("autoscaling/v1"), &json!(70))
+    );
+    let encoded = hpa["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"].as_str().unwrap();
+    let [encoded, metrics]: [serde_json::Value; 2] =
+        [encoded, metrics].map(|text| serde_json::from_str(text).unwrap());
+    assert_eq!(encoded, metrics);
+}
+
+#[tokio::test]
+#[ignore = "needs kubectl on the PATH"]
 async fn version_api_resources_explain_and_can_i_work() {
     let served = ServedCluster::start("about").await;
     assert!(served.kubectl("version", "").await.contains("Server Version: v1.37.1"));

@@ -71,7 +71,7 @@ pub(crate) fn group(hidden: &BTreeSet<String>, name: &str) -> Option<Bytes> {
 /// Returns `/api/v1` or `/apis/{group}/{version}`.
 pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -> Option<Bytes> {
     static ALL: LazyLock<BTreeMap<(&str, &str), Bytes>> = LazyLock::new(|| {
-        let all = groups(&BTreeSet::new()).into_iter().chain([("", "v1"), hpa::V1]);
+        let all = groups(&BTreeSet::new()).into_iter().chain([("", "v1"), hpa::v1::V1]);
         all.map(|(group, version)| ((group, version), object::encode(&resource_list(group, version)).into()))
             .collect()
     });
@@ -112,7 +112,7 @@ fn resource_list(group: &str, version: &str) -> Value {
     for ty in TYPES.iter().filter(|ty| ty.group == group && ty.version == version) {
         entries(ty, &mut resources);
     }
-    if (group, version) == hpa::V1 {
+    if (group, version) == hpa::v1::V1 {
         resources.push(json!({
             "name": "horizontalpodautoscalers",
             "singularName": "horizontalpodautoscaler",
@@ -155,8 +155,8 @@ fn resource_list(group: &str, version: &str) -> Value {
 fn group_json(group: &str, version: &str) -> Value {
     let one = |version: &str| json!({ "groupVersion": group_version(group, version), "version": version });
     let mut versions = vec![one(version)];
-    if group == hpa::V1.0 {
-        versions.push(one(hpa::V1.1));
+    if group == hpa::v1::V1.0 {
+        versions.push(one(hpa::v1::V1.1));
     }
     json!({ "name": group, "versions": versions, "preferredVersion": one(version) })
 }
@@ -202,7 +202,7 @@ fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {
 
 /// Returns `/openapi/v3`: the paths of the documents, one for each group and version.
 pub(crate) fn openapi_index(hidden: &BTreeSet<String>) -> Value {
-    let old_hpas = (!hidden.contains(hpa::V1.0)).then(|| "apis/autoscaling/v1".to_owned());
+    let old_hpas = (!hidden.contains(hpa::v1::V1.0)).then(|| "apis/autoscaling/v1".to_owned());
     let core = std::iter::once("api/v1".to_owned()).chain(old_hpas);
     let others = groups(hidden).into_iter().map(|(group, version)| format!("apis/{group}/{version}"));
     let paths: Map<String, Value> = core
@@ -219,9 +219,9 @@ pub(crate) fn openapi_index(hidden: &BTreeSet<String>) -> Value {
 pub(crate) fn openapi_document(group: &str, version: &str) -> Option<Value> {
     let mut types: Vec<ResourceType> =
         TYPES.iter().filter(|ty| ty.group == group && ty.version == version).copied().collect();
-    if (group, version) == hpa::V1 {
+    if (group, version) == hpa::v1::V1 {
         let now = TYPES.iter().filter(|ty| ty.group == group);
-        types.extend(now.map(|ty| ResourceType { version: hpa::V1.1, ..*ty }));
+        types.extend(now.map(|ty| ResourceType { version: hpa::v1::V1.1, ..*ty }));
     }
     if types.is_empty() {
         return None;

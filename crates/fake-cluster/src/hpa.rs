@@ -1,4 +1,6 @@
-//! HorizontalPodAutoscalers: defaults, canonical quantities, conversion to autoscaling/v1, and targets for tables.
+//! HorizontalPodAutoscalers: defaults, canonical quantities, and targets for tables.
+
+pub(crate) mod v1;
 
 use autoscaling::quantity::Quantity;
 use serde_json::{Map, Value, json};
@@ -39,16 +41,6 @@ fn default_rules<'a>(behavior: &'a mut Map<String, Value>, direction: &str) -> &
     object::default(rules, "selectPolicy", "Max");
     rules
 }
-
-/// The group and version of the older API, which has only a cpu target. Earlier versions of `kubectl autoscale` use
-/// this API.
-pub(crate) const V1: (&str, &str) = ("autoscaling", "v1");
-
-/// The annotations with the fields that v1 lacks. They have Kubernetes' names, but values encoded as in v2.
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
-const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
-const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 
 /// Maximum number of metrics in a table before `+ N more...`.
 const SHOWN: usize = 2;
@@ -150,80 +142,6 @@ pub(crate) fn sign(value: &Value) -> std::cmp::Ordering {
     quantity.cmp(&Quantity::default())
 }
 
-/// Converts an HPA or a list of HPAs from v2 to v1. Does not change other responses, such as a Status or a table.
-pub(crate) fn to_v1(mut answer: Value) -> Value {
-    match object::text(&answer, &["kind"]) {
-        "HorizontalPodAutoscaler" => one_to_v1(&mut answer),
-        "HorizontalPodAutoscalerList" => {
-            let items = answer.get_mut("items").and_then(Value::as_array_mut);
-            items.into_iter().flatten().for_each(one_to_v1);
-        }
-        _ => return answer,
-    }
-    object::map(&mut answer).insert("apiVersion".to_owned(), "autoscaling/v1".into());
-    answer
-}
-
-fn one_to_v1(hpa: &mut Value) {
-    let mut kept = Vec::new();
-    let spec = object::section(hpa, "spec");
-    if let Some(Value::Array(mut metrics)) = spec.remove("metrics") {
-        if let Some(index) = metrics.iter().position(|metric| cpu(metric, "target").is_some()) {
-            let percent = cpu(&metrics.remove(index), "target");
-            object::put(spec, "targetCPUUtilizationPercentage", percent.map(Value::from));
-        }
-        kept.push((METRICS, (!metrics.is_empty()).then_some(Value::Array(metrics))));
-    }
-    kept.push((BEHAVIOR, spec.remove("behavior")));
-    let status = object::section(hpa, "status");
-    if let Some(Value::Array(metrics)) = status.remove("currentMetrics") {
-        let percent = metrics.iter().find_map(|metric| cpu(metric, "current"));
-        object::put(status, "currentCPUUtilizationPercentage", percent.map(Value::from));
-        kept.push((CURRENT_METRICS, (!metrics.is_empty()).then_some(Value::Array(metrics))));
-    }
-    kept.push((CONDITIONS, status.remove("conditions")));
-    object::default(status, "currentReplicas", 0);
-    for (name, value) in kept.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-        let annotations = object::section(hpa, "metadata").entry("annotations").or_insert(Value::Null);
-        object::map(annotations).insert(name.to_owned(), value.to_string().into());
-    }
-}
-
-/// Converts an HPA from v1 to v2. The status is dropped, because v1 requests do not write it.
-pub(crate) fn to_v2(mut hpa: Value) -> Value {
-    let mut kept = Map::new();
-    let annotations = hpa.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-    if let Some(annotations) = annotations {
-        for name in [METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS] {
-            let value = annotations.remove(name);
-            let parsed = value.and_then(|value| serde_json::from_str(value.as_str()?).ok());
-            object::put(&mut kept, name, parsed);
-        }
-    }
-    let spec = object::section(&mut hpa, "spec");
-    let mut metrics = Vec::new();
-    if let Some(percent) = spec.remove("targetCPUUtilizationPercentage") {
-        let target = json!({ "type": "Utilization", "averageUtilization": percent });
-        metrics.push(json!({ "type": "Resource", "resource": { "name": "cpu", "target": target } }));
-    }
-    if let Some(Value::Array(others)) = kept.remove(METRICS) {
-        metrics.extend(others);
-    }
-    spec.insert("metrics".to_owned(), metrics.into());
-    object::put(spec, "behavior", kept.remove(BEHAVIOR));
-    let fields = object::map(&mut hpa);
-    fields.remove("status");
-    fields.insert("apiVersion".to_owned(), "autoscaling/v2".into());
-    hpa
-}
-
-/// Returns the cpu utilization of a metric. `key` is `target` or `current`.
-fn cpu(metric: &Value, key: &str) -> Option<i64> {
-    let resource = object::at(metric, &["resource"])?;
-    let is_cpu = object::text(resource, &["name"]) == "cpu";
-    object::int(resource, &[key, "averageUtilization"]).filter(|_| is_cpu)
-}
-
 /// Returns the text of the column `Targets` of a table.
 pub(crate) fn targets(hpa: &Value) -> String {
     let specs = list(hpa, &["spec", "metrics"]);
@@ -289,27 +207,7 @@ fn metric(spec: &Value, status: &Value) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{targets, to_v1, to_v2};
-
-    #[test]
-    fn conversion_to_v1_and_back_keeps_fields_that_v1_lacks() {
-        let cpu = json!({ "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 60 } });
-        let queue = json!({ "metric": { "name": "q" }, "target": { "type": "Value", "value": "5" } });
-        let hpa = json!({
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": { "name": "web", "annotations": {} },
-            "spec": {
-                "maxReplicas": 3,
-                "metrics": [{ "type": "Resource", "resource": cpu }, { "type": "External", "external": queue }],
-                "behavior": { "scaleUp": {} },
-            },
-        });
-        let old = to_v1(hpa.clone());
-        assert_eq!(old["apiVersion"], "autoscaling/v1");
-        assert_eq!(old["spec"], json!({ "maxReplicas": 3, "targetCPUUtilizationPercentage": 60 }));
-        assert_eq!(to_v2(old), hpa);
-    }
+    use super::targets;
 
     fn cpu(percent: i64) -> Value {
         json!({ "type": "Resource", "resource": { "name": "cpu", "target": { "averageUtilization": percent } } })

@@ -69,7 +69,7 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     if [AUTHORIZATION, AUTHENTICATION].contains(&(path.group.as_str(), path.version.as_str())) {
         return review(cluster, call, path);
     }
-    if (path.group.as_str(), path.version.as_str()) == hpa::V1 {
+    if (path.group.as_str(), path.version.as_str()) == hpa::v1::V1 {
         return on_v1_hpas(cluster, call, path).unwrap_or_else(Answer::from);
     }
     if path.subresource.as_deref() == Some("scale") {
@@ -245,13 +245,16 @@ fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Ans
     };
     let mut call = call.clone();
     match call.route.verb {
-        "create" | "update" => call.body = object::encode(&hpa::to_v2(body(&call)?)).into(),
+        "create" | "update" => {
+            call.body = object::encode(&hpa::v1::to_v2(body(&call)?)).into();
+            call.content_type.clear();
+        }
         "patch" => {
             let (namespace, name) = path.names();
             let stored = write::existing(&cluster.lock(), ty, namespace, name)?;
-            let mut object = hpa::to_v1(stored.value());
+            let mut object = hpa::v1::from_v2(stored.value());
             patch::apply(&call.content_type, true, &mut object, &call.body)?;
-            call.body = object::encode(&hpa::to_v2(object)).into();
+            call.body = object::encode(&hpa::v1::to_v2(object)).into();
             call.content_type.clear();
             call.route.verb = "update";
         }
@@ -260,7 +263,7 @@ fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Ans
     }
     let mut answer = on_objects(cluster, &call, path, ty)?;
     if let Answer::Whole(whole) = &mut answer {
-        let hpa = serde_json::from_slice(&whole.body).map(hpa::to_v1).unwrap_or_default();
+        let hpa = serde_json::from_slice(&whole.body).map(hpa::v1::from_v2).unwrap_or_default();
         whole.body = object::encode(&hpa).into();
     }
     Ok(answer)
