@@ -315,6 +315,40 @@ async fn scale_patch_label_and_delete_work() {
     assert!(served.cluster.list("autoscaling/horizontalpodautoscalers", None).is_empty());
 }
 
+/// From 1.32 on, kubectl sends protobuf.
+#[tokio::test]
+#[ignore = "needs kubectl on the PATH"]
+async fn create_and_autoscale_work() {
+    let served = ServedCluster::start("create").await;
+    for (arguments, expected) in [
+        ("create namespace shop", "namespace/shop created\n"),
+        (
+            "create deployment web --image=web:1 --replicas=2 --port=80 -n shop",
+            "deployment.apps/web created\n",
+        ),
+        ("create configmap c --from-literal=a=b", "configmap/c created\n"),
+        ("create secret generic s --from-literal=a=b", "secret/s created\n"),
+        ("create serviceaccount a", "serviceaccount/a created\n"),
+        ("create service clusterip s --tcp=80:web", "service/s created\n"),
+        (
+            "autoscale deployment web -n shop --min=2 --max=6 --cpu-percent=70",
+            "horizontalpodautoscaler.autoscaling/web autoscaled\n",
+        ),
+    ] {
+        assert_eq!(served.kubectl(arguments, "").await, expected);
+    }
+    let web = served.cluster.get("apps/deployments", "shop", "web").unwrap();
+    assert_eq!(web["spec"]["replicas"], 2);
+    assert_eq!(web["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"], 80);
+    let hpa = served.cluster.get("autoscaling/horizontalpodautoscalers", "shop", "web").unwrap();
+    let target = json!({ "type": "Utilization", "averageUtilization": 70 });
+    let metrics = json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]);
+    assert_eq!((&hpa["spec"]["metrics"], &hpa["spec"]["minReplicas"]), (&metrics, &json!(2)));
+    assert_eq!(served.cluster.get("secrets", "default", "s").unwrap()["data"], json!({ "a": "Yg==" }));
+    let names = served.kubectl("get ns -o name", "").await;
+    assert!(names.contains("namespace/shop\n"), "{names}");
+}
+
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn hpa_of_v1_has_the_fields_of_its_annotations() {

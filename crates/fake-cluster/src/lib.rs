@@ -36,8 +36,8 @@
 //!
 //! # Not supported
 //!
-//! - Protobuf: responses are JSON, and a protobuf body is refused with 415. `kubectl create deployment` fails for this
-//!   reason. `kubectl apply` and `kubectl create -f` work.
+//! - Responses in protobuf: responses are JSON. Of protobuf bodies, only the kinds and fields that `kubectl create` and
+//!   `kubectl autoscale` send are read.
 //! - Server-side apply, which is refused with 415. An entry of `managedFields` names the manager but no fields.
 //! - Watches of HPAs in autoscaling/v1. The other verbs are served by conversion.
 //! - Aggregated discovery and OpenAPI v2. Clients fall back to plain discovery and OpenAPI v3.
@@ -72,6 +72,7 @@ mod names;
 mod object;
 pub mod pages;
 mod patch;
+mod protobuf;
 mod registry;
 mod requests;
 mod rest;

@@ -15,7 +15,7 @@ use super::status::Status;
 use super::store::{Key, StoredObject};
 use super::watch::{WatchOptions, Watcher};
 use super::write::{self, DeleteOptions, Write};
-use super::{Cluster, discovery, hpa, object, patch, reviews};
+use super::{Cluster, discovery, hpa, object, patch, protobuf, reviews};
 
 /// Returns the response of Kubernetes servers to an unknown path.
 fn no_such_path() -> Answer {
@@ -387,8 +387,11 @@ fn write_context<'a>(cluster: &Cluster, call: &'a Call) -> Write<'a> {
     }
 }
 
-/// Parses the body as a JSON object.
+/// Reads the body as an object, from JSON or protobuf.
 fn body(call: &Call) -> Result<Value, Status> {
+    if call.content_type.split(';').next().is_some_and(|kind| kind.trim() == protobuf::MEDIA) {
+        return protobuf::decode(&call.body).map_err(|error| Status::bad_request(error.to_string()));
+    }
     read_body(call, |json| serde_json::from_slice(json).ok().filter(Value::is_object))
 }
 
