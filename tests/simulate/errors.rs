@@ -204,3 +204,15 @@ fn error_names_the_flag_when_a_flag_set_the_value() {
     );
     assert_eq!(error("speed=3"), "--set speed=3: speed: unknown field; did you mean \"seed\"?");
 }
+
+#[test]
+fn hpa_of_another_version_leads_to_v2() {
+    let text =
+        "hpas:\n- {apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: web}}\n";
+    assert_eq!(
+        error("old.yaml", text),
+        "old.yaml:2: hpas[0]: expected a HorizontalPodAutoscaler of autoscaling/v2, found HorizontalPodAutoscaler of \
+         autoscaling/v1; kubectl get hpa.v2.autoscaling web -o yaml prints it as v2, and --from-cluster reads it from the \
+         cluster"
+    );
+}

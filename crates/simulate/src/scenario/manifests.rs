@@ -107,10 +107,18 @@ fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
     if version.is_some_and(|version| version != "autoscaling/v2")
         || kind.is_some_and(|kind| kind != "HorizontalPodAutoscaler")
     {
+        let kind = kind.unwrap_or("HorizontalPodAutoscaler");
+        let version = version.unwrap_or("autoscaling/v2");
+        let name = item.text(&["metadata", "name"]).unwrap_or("NAME");
+        let hint = if kind == "HorizontalPodAutoscaler" && version.starts_with("autoscaling/") {
+            format!(
+                "; kubectl get hpa.v2.autoscaling {name} -o yaml prints it as v2, and --from-cluster reads it from the cluster"
+            )
+        } else {
+            String::new()
+        };
         return Err(wrong(format!(
-            "expected a HorizontalPodAutoscaler of autoscaling/v2, found {} of {}",
-            kind.unwrap_or("HorizontalPodAutoscaler"),
-            version.unwrap_or("autoscaling/v2"),
+            "expected a HorizontalPodAutoscaler of autoscaling/v2, found {kind} of {version}{hint}"
         )));
     }
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
