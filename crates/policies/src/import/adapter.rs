@@ -22,6 +22,8 @@ pub(super) struct Configurations {
     rules: Vec<Rule>,
     /// Whether the input contains a configuration.
     any: bool,
+    /// Whether the input contains a rule that cannot be used.
+    has_unusable: bool,
     server: Server,
 }
 
@@ -65,7 +67,9 @@ impl Configurations {
         let before = self.rules.len();
         for (field, kind) in [("rules", Kind::Custom), ("externalRules", Kind::External)] {
             for rule in configuration.at(field).items() {
-                self.rules.extend(Rule::read(source, &rule, kind, context));
+                let rule = Rule::read(source, &rule, kind, context);
+                self.has_unusable |= rule.is_none();
+                self.rules.extend(rule);
             }
         }
         let resources = configuration.at("resourceRules");
@@ -85,7 +89,7 @@ impl Configurations {
 
     /// Notes that the values of a chart are no configuration.
     pub(super) fn add_chart_values(&mut self, source: &mut Source<'_>) {
-        self.any = true;
+        (self.any, self.has_unusable) = (true, true);
         let reason = "these are values of a chart: pass the ConfigMap that the chart renders, from helm template or \
                       kubectl get configmap";
         let rules = source.root.at("rules");
@@ -181,7 +185,10 @@ impl Configurations {
         }
         if queries.is_empty() {
             let reason = error.map_or_else(
-                || format!("no rule of the input provides {}", metric.name),
+                || {
+                    let usable = if self.has_unusable { "usable " } else { "" };
+                    format!("no {usable}rule of the input provides {}", metric.name)
+                },
                 |error| error.to_string(),
             );
             hpa.note(&metric.field, Remark::Refused(reason));

@@ -284,6 +284,7 @@ fn series_of_a_rule_are_one_selector() {
         assert_eq!(policies, Vec::<String>::new(), "{series}");
         let expected = "configuration of prometheus-adapter: rules[0].seriesQuery: not imported: must be one selector of series, such as";
         assert!(notes[0].starts_with(expected), "{notes:?}");
+        assert!(notes[1].ends_with("not imported: no usable rule of the input provides a"), "{notes:?}");
     }
 }
 
@@ -331,5 +332,6 @@ fn values_of_the_chart_lead_to_the_rendered_configuration() {
              the chart renders, from helm template or kubectl get configmap"
         );
         assert_eq!(notes[0], expected);
+        assert!(notes[1].ends_with("not imported: no usable rule of the input provides a"), "{notes:?}");
     }
 }
