@@ -45,7 +45,7 @@ use cluster::mapper::Mapper;
 use cluster::typed;
 use coexist::handover::admission::{Facts, Request, Verdict, decide};
 use coexist::handover::charges::{Charges, GuardProof};
-use coexist::handover::objects::GuardObjects;
+use coexist::handover::objects::{GuardObjects, WEBHOOKS};
 use coexist::handover::proof::{Defect, policies, webhook};
 use controller::election::LeaseLife;
 use engine::telemetry::metrics::Metrics as Telemetry;
@@ -214,11 +214,11 @@ impl Check {
     }
 }
 
-/// Sets `caBundle` of Concertina's webhook to `bundle`, in PEM. Returns whether the configuration changed.
+/// Sets `caBundle` of Concertina's webhooks to `bundle`, in PEM. Returns whether the configuration changed.
 fn set_bundle(configuration: &mut ValidatingWebhookConfiguration, bundle: &str) -> bool {
     let mut changed = false;
     for webhook in configuration.webhooks.iter_mut().flatten() {
-        if webhook.name != coexist::handover::objects::WEBHOOK {
+        if !WEBHOOKS.contains(&webhook.name.as_str()) {
             continue;
         }
         let current = webhook.client_config.ca_bundle.as_ref().map(|bytes| bytes.0.as_slice());

@@ -32,7 +32,7 @@ const LATE: &str = "concertina_sync_lateness_seconds_bucket";
 const UNANSWERED: &str = "concertina_handover_unanswered_total";
 const FAILED_OPEN: &str = "apiserver_admission_webhook_fail_open_count";
 const REJECTED: &str = "apiserver_admission_webhook_rejection_count";
-const WEBHOOK: &str = r#"name="handover.concertina.dev",type="validating""#;
+const WEBHOOK: &str = r#"name="status.handover.concertina.dev",type="validating""#;
 const ALL: Series = ("concertina_sync_lateness_seconds_count", "", "0+100x400");
 
 /// The alerts, each at least once, with series for which the alert fires, and series for which it does not fire.
@@ -142,12 +142,16 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
         &[
             (FAILED_OPEN, r#"name="another.example.com""#, "0+1x400"),
             (FAILED_OPEN, WEBHOOK, "90x400"),
-            (REJECTED, r#"name="handover.concertina.dev",error_type="no_error""#, "0+9x400"),
+            (REJECTED, r#"name="status.handover.concertina.dev",error_type="no_error""#, "0+9x400"),
         ],
     ),
     (
         "ConcertinaWebhookFailsOpen",
-        &[(REJECTED, r#"name="handover.concertina.dev",error_type="calling_webhook_error""#, "0+1x400")],
+        &[(
+            REJECTED,
+            r#"name="status.handover.concertina.dev",error_type="calling_webhook_error""#,
+            "0+1x400",
+        )],
         &[(REJECTED, r#"name="another.example.com",error_type="calling_webhook_error""#, "0+1x400")],
     ),
     (

@@ -55,7 +55,7 @@ pub(crate) async fn webhook(stage: &Fixture) -> Outcome {
 /// both the API server and the replica count these calls.
 async fn stopped_replica(stage: &Fixture, world: &World, ours: &Replica) -> Outcome {
     let (theirs, pages) = (&stage.plane.admin, Rest::new(&format!("http://127.0.0.1:{}", ours.pages), "")?);
-    let failed_open = "apiserver_admission_webhook_fail_open_count{name=\"handover.concertina.dev\"";
+    let failed_open = "apiserver_admission_webhook_fail_open_count{name=";
     let unanswered = "concertina_handover_unanswered_total{";
     let (before, ours_before) = (total(theirs, failed_open).await?, total(&pages, unanswered).await?);
     let stopped = now();

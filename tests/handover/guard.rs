@@ -120,35 +120,45 @@ impl Guard {
 
     /// The webhook configuration in the cluster. `None` if it was deleted.
     fn configuration(&self) -> Option<Value> {
+        let edit = self.state.lock().edit;
+        if edit == Edit::Deleted {
+            return None;
+        }
         let mut configuration = self.objects.webhook();
-        let webhook = &mut configuration["webhooks"][0];
-        webhook["clientConfig"]["caBundle"] = json!(BUNDLE);
-        let nothing = json!({"matchLabels": {"no": "object"}});
-        let without = |rules: &Value, resource: &str| {
-            let rules = rules.as_array().unwrap().iter();
-            rules.filter(|rule| rule["resources"] != json!([resource])).cloned().collect::<Vec<_>>()
-        };
-        match self.state.lock().edit {
-            Edit::None => {}
-            Edit::Deleted => return None,
-            Edit::NamespaceSelector => webhook["namespaceSelector"] = nothing,
-            Edit::ObjectSelector => webhook["objectSelector"] = nothing,
-            Edit::OtherAuthority => webhook["clientConfig"]["caBundle"] = json!("b3RoZXI="),
-            Edit::OtherService => webhook["clientConfig"]["service"]["name"] = json!("other"),
-            Edit::NoScales => webhook["rules"] = without(&webhook["rules"], "*/scale").into(),
-            Edit::NoStatuses => {
-                webhook["rules"] = without(&webhook["rules"], "horizontalpodautoscalers/status").into();
-            }
-            Edit::OtherUsers => webhook["matchConditions"][0]["expression"] = json!("false"),
-            Edit::TimeLimit => webhook["timeoutSeconds"] = json!(10),
-            Edit::ObjectLabel => configuration["metadata"]["labels"] = json!({"team": "platform"}),
+        if edit == Edit::ObjectLabel {
+            configuration["metadata"]["labels"] = json!({"team": "platform"});
+        }
+        let webhooks = configuration["webhooks"].as_array_mut().unwrap();
+        webhooks.retain(|webhook| !edit.removes(&webhook["rules"][0]["resources"][0]));
+        for webhook in webhooks {
+            webhook["clientConfig"]["caBundle"] = json!(BUNDLE);
+            edit.change(webhook);
         }
         Some(configuration)
     }
 }
 
 impl Edit {
-    /// Whether an API server with this configuration sends a write to the webhook.
+    fn removes(self, resource: &Value) -> bool {
+        self == Self::NoScales && resource == "*/scale"
+            || self == Self::NoStatuses && resource == "horizontalpodautoscalers/status"
+    }
+
+    fn change(self, webhook: &mut Value) {
+        let nothing = json!({"matchLabels": {"no": "object"}});
+        match self {
+            Self::NamespaceSelector => webhook["namespaceSelector"] = nothing,
+            Self::ObjectSelector => webhook["objectSelector"] = nothing,
+            Self::OtherAuthority => webhook["clientConfig"]["caBundle"] = json!("b3RoZXI="),
+            Self::OtherService => webhook["clientConfig"]["service"]["name"] = json!("other"),
+            Self::OtherUsers => webhook["matchConditions"][0]["expression"] = json!("false"),
+            Self::TimeLimit => webhook["timeoutSeconds"] = json!(10),
+            Self::None | Self::Deleted | Self::NoScales | Self::NoStatuses | Self::ObjectLabel => {}
+        }
+    }
+
+    /// Whether an API server with this configuration sends a write to the webhook. The model also sends the statuses out
+    /// of scope, which the webhook allows.
     fn asks(self, user: &str, subresource: &Value) -> bool {
         BUILT_IN_USERS.contains(&user)
             && match self {

@@ -110,7 +110,7 @@ impl Link for LoopLink {
                     self.journal.add(Fact::Refused { hpa, is_led: self.is_led.load(Ordering::Relaxed) });
                 }
                 pause(self.request / 2).await;
-                let message = "admission webhook \"handover.concertina.dev\" denied the request";
+                let message = "admission webhook \"status.handover.concertina.dev\" denied the request";
                 return Status::new(403, "Forbidden", message).into();
             }
             let answer = server.answer(exchange.clone()).await;

@@ -53,7 +53,9 @@ pub(crate) async fn webhook(stage: &Fixture) -> Outcome<Service> {
     let mut configuration = shipped("webhook/webhook.yaml")?.remove(0);
     // The API server runs outside of the cluster network.
     let url = format!("https://127.0.0.1:{}/handover", service.port);
-    configuration["webhooks"][0]["clientConfig"] = json!({"url": url});
+    for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+        webhook["clientConfig"] = json!({"url": url});
+    }
     admin.create(&path_of(&configuration), &configuration).await?;
     Ok(service)
 }

@@ -12,8 +12,17 @@ use super::scope::{ControllerName, LABEL};
 
 /// The path of the webhook.
 pub const PATH: &str = "/handover";
-/// The name of the webhook in its configuration.
-pub const WEBHOOK: &str = "handover.concertina.dev";
+/// The names of the webhooks in their configuration: for statuses of HPAs by their label and by the label of their
+/// namespace, for scales, and for events.
+pub const WEBHOOKS: [&str; 4] = [
+    "status.handover.concertina.dev",
+    "status-by-namespace.handover.concertina.dev",
+    "scale.handover.concertina.dev",
+    "events.handover.concertina.dev",
+];
+/// The condition of the webhook for events, because an event has no label of its HPA.
+const ABOUT_AN_HPA: &str = "has(object.involvedObject) ? object.involvedObject.kind == 'HorizontalPodAutoscaler' : \
+                            has(object.regarding) && object.regarding.kind == 'HorizontalPodAutoscaler'";
 /// The port of the Service in front of the webhook. The Service forwards to `--handover-webhook-port`.
 pub const SERVICE_PORT: u16 = 443;
 
@@ -54,31 +63,48 @@ impl GuardObjects {
         object_name(&self.controller)
     }
 
-    /// Returns the ValidatingWebhookConfiguration, without `caBundle`.
+    /// Returns the ValidatingWebhookConfiguration, without `caBundle`. The webhooks match as few requests about HPAs out
+    /// of scope as possible, because each of these requests waits for `timeoutSeconds` while no replica answers.
     pub fn webhook(&self) -> Value {
+        let [status, by_namespace, scale, events] = WEBHOOKS;
+        let by_label = json!({"matchLabels": {LABEL: self.controller.as_str()}});
+        let mut statuses = self.entry(status, &[], &status_rule());
+        statuses["objectSelector"] = by_label.clone();
+        let mut in_namespaces = self.entry(by_namespace, &[], &status_rule());
+        in_namespaces["namespaceSelector"] = by_label;
+        in_namespaces["objectSelector"] =
+            json!({"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]});
+        let about_an_hpa = json!({"name": "about-an-hpa", "expression": ABOUT_AN_HPA});
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": self.name()},
-            "webhooks": [{
-                "name": WEBHOOK,
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                // Without Concertina the built-in controller must continue to scale.
-                "failurePolicy": "Ignore",
-                "timeoutSeconds": 1,
-                "clientConfig": {
-                    "service": {
-                        "name": self.name(), "namespace": self.namespace, "path": PATH, "port": SERVICE_PORT,
-                    },
+            "webhooks": [
+                statuses,
+                in_namespaces,
+                self.entry(scale, &[], &scale_rule()),
+                self.entry(events, &[about_an_hpa], &event_rule()),
+            ],
+        })
+    }
+
+    fn entry(&self, name: &str, conditions: &[Value], rule: &Value) -> Value {
+        let mut all = vec![self.user_condition()];
+        all.extend_from_slice(conditions);
+        json!({
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            // Without Concertina the built-in controller must continue to scale.
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": 1,
+            "clientConfig": {
+                "service": {
+                    "name": self.name(), "namespace": self.namespace, "path": PATH, "port": SERVICE_PORT,
                 },
-                "matchConditions": [self.user_condition()],
-                "rules": [
-                    rule(&["*"], &["UPDATE"], "*/scale"),
-                    rule(&["autoscaling"], &["UPDATE"], "horizontalpodautoscalers/status"),
-                    rule(&["", "events.k8s.io"], &["CREATE", "UPDATE"], "events"),
-                ],
-            }],
+            },
+            "matchConditions": all,
+            "rules": [rule],
         })
     }
 
@@ -87,7 +113,7 @@ impl GuardObjects {
         let scale = self.policy(
             "scale",
             true,
-            &[rule(&["*"], &["UPDATE"], "*/scale")],
+            &[scale_rule()],
             // The plural of a kind is regular in the core group and in `apps`. In other groups, the plural can be any
             // word, so only the name and the group are compared.
             "params.spec.scaleTargetRef.name != request.name || (has(params.spec.scaleTargetRef.apiVersion) && \
@@ -106,7 +132,7 @@ impl GuardObjects {
         let status = self.policy(
             "status",
             false,
-            &[rule(&["autoscaling"], &["UPDATE"], "horizontalpodautoscalers/status")],
+            &[status_rule()],
             // The labels of the stored object are used, because a writer may send stale labels.
             &format!(
                 "(has(oldObject.metadata.labels) && '{LABEL}' in oldObject.metadata.labels ? \
@@ -119,7 +145,7 @@ impl GuardObjects {
         let events = self.policy(
             "events",
             true,
-            &[rule(&["", "events.k8s.io"], &["CREATE", "UPDATE"], "events")],
+            &[event_rule()],
             "!(has(object.involvedObject) ? object.involvedObject.kind == 'HorizontalPodAutoscaler' && \
              object.involvedObject.name == params.metadata.name && object.involvedObject.namespace == \
              params.metadata.namespace : has(object.regarding) && object.regarding.kind == \
@@ -198,6 +224,18 @@ impl GuardObjects {
         let expression = format!("request.userInfo.username in [{}]", users.join(", "));
         json!({"name": "built-in-loop", "expression": expression})
     }
+}
+
+fn status_rule() -> Value {
+    rule(&["autoscaling"], &["UPDATE"], "horizontalpodautoscalers/status")
+}
+
+fn scale_rule() -> Value {
+    rule(&["*"], &["UPDATE"], "*/scale")
+}
+
+fn event_rule() -> Value {
+    rule(&["", "events.k8s.io"], &["CREATE", "UPDATE"], "events")
 }
 
 fn rule(groups: &[&str], operations: &[&str], resource: &str) -> Value {

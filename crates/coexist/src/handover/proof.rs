@@ -87,26 +87,27 @@ pub fn webhook(
     let expected = objects.webhook();
     let object = object_of(&expected);
     let Some(actual) = actual else { return Err(Defect::Missing { object }) };
-    let wanted = &expected["webhooks"][0];
     let webhooks = actual["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let found = webhooks.iter().enumerate().find(|(_, webhook)| webhook["name"] == wanted["name"]);
-    let Some((index, webhook)) = found else {
-        let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].clone()).collect();
-        return Err(differs(&object, "webhooks[*].name", &names.into(), &wanted["name"]));
-    };
-    let path = format!("webhooks[{index}]");
-    compare(&object, &path, wanted, webhook)?;
-    let client = &webhook["clientConfig"];
-    // A URL replaces the Service for API servers that do not resolve Services.
-    let has_url =
-        client["url"].as_str().is_some_and(|url| url.starts_with("https://") && url.ends_with(PATH));
-    if !has_url {
-        let service = &wanted["clientConfig"]["service"];
-        compare(&object, &format!("{path}.clientConfig.service"), service, &with_port(&client["service"]))?;
-    }
-    let bundle = client["caBundle"].as_str().unwrap_or_default();
-    if !trusts(bundle) {
-        return Err(Defect::Untrusted { object, field: format!("{path}.clientConfig.caBundle") });
+    for wanted in expected["webhooks"].as_array().into_iter().flatten() {
+        let found = webhooks.iter().enumerate().find(|(_, webhook)| webhook["name"] == wanted["name"]);
+        let Some((index, webhook)) = found else {
+            let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].clone()).collect();
+            return Err(differs(&object, "webhooks[*].name", &names.into(), &wanted["name"]));
+        };
+        let path = format!("webhooks[{index}]");
+        compare(&object, &path, wanted, webhook)?;
+        let client = &webhook["clientConfig"];
+        // A URL replaces the Service for API servers that do not resolve Services.
+        let has_url =
+            client["url"].as_str().is_some_and(|url| url.starts_with("https://") && url.ends_with(PATH));
+        if !has_url {
+            let service = &wanted["clientConfig"]["service"];
+            let path = format!("{path}.clientConfig.service");
+            compare(&object, &path, service, &with_port(&client["service"]))?;
+        }
+        if !trusts(client["caBundle"].as_str().unwrap_or_default()) {
+            return Err(Defect::Untrusted { object, field: format!("{path}.clientConfig.caBundle") });
+        }
     }
     Ok(())
 }

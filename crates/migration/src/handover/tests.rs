@@ -115,7 +115,7 @@ impl Rig {
     /// Refuses writes of `user` to paths that end with `suffix`, like a guard.
     fn refuse(&self, user: &str, suffix: &str) {
         let message =
-            "admission webhook \"handover.concertina.dev\" denied the request: concertina is in charge";
+            "admission webhook \"scale.handover.concertina.dev\" denied the request: concertina is in charge";
         let status = Status::new(403, "Forbidden", message);
         let rule =
             FaultRule::new(FaultAction::Status(status)).verb("update").impersonated(user).path_suffix(suffix);

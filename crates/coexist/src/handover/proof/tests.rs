@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::*;
-use crate::handover::objects::BUILT_IN_USERS;
+use crate::handover::objects::{BUILT_IN_USERS, WEBHOOKS};
 use crate::handover::scope::ControllerName;
 
 fn objects() -> GuardObjects {
@@ -25,11 +25,13 @@ fn typed<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
 /// Returns the webhook configuration with the defaults of the API server.
 fn configuration() -> Value {
     let mut webhook = typed::<ValidatingWebhookConfiguration>(&objects().webhook());
-    let entry = &mut webhook["webhooks"][0];
-    entry["clientConfig"]["caBundle"] = json!("good");
-    entry["matchPolicy"] = json!("Equivalent");
-    entry["namespaceSelector"] = json!({});
-    entry["objectSelector"] = json!({});
+    for entry in webhook["webhooks"].as_array_mut().unwrap() {
+        entry["clientConfig"]["caBundle"] = json!("good");
+        entry["matchPolicy"] = json!("Equivalent");
+        for selector in ["namespaceSelector", "objectSelector"] {
+            entry.as_object_mut().unwrap().entry(selector).or_insert_with(|| json!({}));
+        }
+    }
     webhook
 }
 
@@ -37,6 +39,7 @@ fn check(actual: &Value) -> Result<(), String> {
     webhook(&objects(), Some(actual), &|bundle| bundle == "good").map_err(|defect| defect.to_string())
 }
 
+/// Checks the configuration after a change of its first webhook.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<(), String> {
     let mut actual = configuration();
     change(&mut actual["webhooks"][0]);
@@ -47,8 +50,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> Result<(), String> {
 fn webhook_of_the_manifests_is_proven() {
     assert_eq!(check(&configuration()), Ok(()));
     let mut shared = configuration();
-    let ours = shared["webhooks"][0].clone();
-    shared["webhooks"] = json!([{"name": "other.example.com"}, ours]);
+    shared["webhooks"].as_array_mut().unwrap().insert(0, json!({"name": "other.example.com"}));
     shared["metadata"]["labels"] = json!({"team": "a"});
     assert_eq!(check(&shared), Ok(()));
     assert_eq!(
@@ -80,14 +82,17 @@ fn changed_webhook_is_named_with_its_field() {
     );
     assert_eq!(field(&|webhook| webhook["rules"] = json!([])), "webhooks[0].rules");
     assert_eq!(
-        field(&|webhook| webhook["rules"][1]["operations"] = json!(["CREATE"])),
-        "webhooks[0].rules[1].operations[0]"
+        field(&|webhook| webhook["rules"][0]["operations"] = json!(["CREATE"])),
+        "webhooks[0].rules[0].operations[0]"
     );
     assert_eq!(
         field(&|webhook| webhook["namespaceSelector"] = selector.clone()),
         "webhooks[0].namespaceSelector"
     );
-    assert_eq!(field(&|webhook| webhook["objectSelector"] = selector.clone()), "webhooks[0].objectSelector");
+    assert_eq!(
+        field(&|webhook| webhook["objectSelector"] = selector.clone()),
+        "webhooks[0].objectSelector.matchLabels.concertina.dev/controller"
+    );
     assert_eq!(
         field(&|webhook| webhook["matchConditions"][0]["expression"] = json!("false")),
         "webhooks[0].matchConditions[0].expression"
@@ -102,9 +107,34 @@ fn changed_webhook_is_named_with_its_field() {
         "webhooks[0].clientConfig.caBundle"
     );
     assert_eq!(
-        changed(|webhook| webhook["rules"][1]["operations"] = json!(["CREATE"])).unwrap_err(),
-        format!("{name}: webhooks[0].rules[1].operations[0] is \"CREATE\", not \"UPDATE\": {fix}")
+        changed(|webhook| webhook["rules"][0]["operations"] = json!(["CREATE"])).unwrap_err(),
+        format!("{name}: webhooks[0].rules[0].operations[0] is \"CREATE\", not \"UPDATE\": {fix}")
     );
+}
+
+#[test]
+fn guard_needs_each_of_its_webhooks() {
+    for (index, name) in WEBHOOKS.iter().enumerate() {
+        let mut fewer = configuration();
+        fewer["webhooks"].as_array_mut().unwrap().remove(index);
+        let error = check(&fewer).unwrap_err();
+        assert!(
+            error.contains("webhooks[*].name is ") && error.contains(&format!("not \"{name}\"")),
+            "{error}"
+        );
+        let mut untrusted = configuration();
+        untrusted["webhooks"][index]["clientConfig"]["caBundle"] = json!("other");
+        let error = check(&untrusted).unwrap_err();
+        assert!(
+            error.contains(&format!("webhooks[{index}].clientConfig.caBundle does not trust")),
+            "{error}"
+        );
+        let mut narrow = configuration();
+        let conditions = narrow["webhooks"][index]["matchConditions"].as_array_mut().unwrap();
+        conditions.push(json!({"name": "never", "expression": "false"}));
+        let error = check(&narrow).unwrap_err();
+        assert!(error.contains(&format!("webhooks[{index}].matchConditions is ")), "{error}");
+    }
 }
 
 #[test]
@@ -202,7 +232,7 @@ fn url_of_the_webhook_needs_https_and_its_path() {
 #[test]
 fn added_fields_break_the_guard_unless_they_are_empty_or_free() {
     for (field, value) in [
-        ("objectSelector", json!(null)),
+        ("namespaceSelector", json!(null)),
         ("variables", json!([])),
         ("conditions", json!({})),
         ("reason", json!("Forbidden")),
