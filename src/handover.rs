@@ -36,7 +36,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use self::certificate::{Certificate, service_name};
+use self::certificate::Certificate;
 use crate::serve::webhook::Reviewer;
 use clock::SharedClock;
 use cluster::client::Client;
@@ -165,9 +165,8 @@ impl Check {
             }
         }
         let value = found.and_then(|found| serde_json::to_value(found).ok());
-        let service = service_name(&self.objects.namespace, &name);
-        let trusts = |bundle: &str| {
-            certificate.is_trusted_by(&decoded(bundle), &service, self.clock.now(), &self.provider)
+        let trusts = |bundle: &str, host: &str| {
+            certificate.is_trusted_by(&decoded(bundle), host, self.clock.now(), &self.provider)
         };
         Ok(webhook(&self.objects, value.as_ref(), &trusts)?)
     }

@@ -24,6 +24,7 @@ use clock::SharedClock;
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::typed;
+use coexist::handover::objects::service_name;
 use flags::serving::CertificateFiles;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -75,11 +76,6 @@ pub struct Signed {
 struct Current {
     authorities: Authorities,
     serving: Option<Serving>,
-}
-
-/// Returns the DNS name by which the API server verifies the certificate of a Service.
-pub fn service_name(namespace: &str, service: &str) -> String {
-    format!("{service}.{namespace}.svc")
 }
 
 impl Certificate {
@@ -137,7 +133,8 @@ impl Certificate {
         }
     }
 
-    /// Returns whether the authorities in `bundle`, in PEM, verify the current certificate for a DNS name.
+    /// Returns whether the authorities in `bundle`, in PEM, verify the current certificate for a DNS name or an IP
+    /// address.
     pub fn is_trusted_by(
         &self,
         bundle: &str,
@@ -224,7 +221,7 @@ impl Signed {
     }
 }
 
-/// Returns whether a certificate in the PEM text `bundle` verifies the certificate of `key` for the DNS name `name`.
+/// Returns whether a certificate in the PEM text `bundle` verifies the certificate of `key` for the DNS name or IP address `name`.
 /// The API server checks a webhook's certificate in the same way.
 pub(super) fn verifies(
     bundle: &str,

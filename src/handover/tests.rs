@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::authority::Authorities;
-use super::certificate::{Certificate, SECRET_KEY, service_name};
+use super::certificate::{Certificate, SECRET_KEY};
 use super::{Check, CheckedGuard};
 use clock::{Clock, SharedClock, VirtualClock};
 use coexist::handover::charges::{Charges, GuardProof};
-use coexist::handover::objects::{BUILT_IN_USERS, GuardObjects};
+use coexist::handover::objects::{BUILT_IN_USERS, GuardObjects, service_name};
 use coexist::handover::scope::ControllerName;
 
 const NAMESPACE: &str = "concertina-system";
@@ -243,6 +243,34 @@ async fn changed_or_unreadable_webhook_is_seen_within_half_a_minute() {
     world.cluster.delete(CONFIGURATIONS, "", NAME).unwrap();
     sleep(half_a_minute).await;
     assert!(reason(&charges).contains("does not exist"), "{}", reason(&charges));
+}
+
+#[tokio::test(start_paused = true)]
+async fn url_is_proven_only_for_a_host_in_the_certificate() {
+    let world = World::with_secret();
+    let certificate = world.certificate();
+    let mut configuration = objects().webhook();
+    for (webhook, host) in configuration["webhooks"].as_array_mut().unwrap().iter_mut().zip([
+        "localhost",
+        "127.0.0.1:10250",
+        "[::1]:10250",
+        "127.0.0.1",
+    ]) {
+        webhook["clientConfig"] = json!({"url": format!("https://{host}/handover")});
+    }
+    world.create(&configuration);
+    let charges = world.check(CheckedGuard::Webhook(certificate), &leader(true));
+    sleep(Duration::from_secs(12)).await;
+    assert!(is_proven(&charges), "{:?}", charges.guard_proof());
+    let mut other = world.configuration();
+    other["webhooks"][3]["clientConfig"]["url"] = json!("https://example.com/handover");
+    world.cluster.update(other).unwrap();
+    sleep(Duration::from_secs(30)).await;
+    assert!(
+        reason(&charges).contains("the certificate of the webhook for example.com"),
+        "{}",
+        reason(&charges)
+    );
 }
 
 #[tokio::test(start_paused = true)]

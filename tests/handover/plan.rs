@@ -59,7 +59,7 @@ pub(crate) enum Edit {
     NoStatuses,
     /// The condition on users matches none of the built-in users.
     OtherUsers,
-    /// A longer time limit, which does not weaken the guard.
+    /// A longer time limit. The writes still reach the webhook.
     TimeLimit,
     /// Other labels of the configuration object, which do not weaken the guard.
     ObjectLabel,

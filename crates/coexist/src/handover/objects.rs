@@ -58,6 +58,11 @@ pub struct GuardObjects {
 }
 
 impl GuardObjects {
+    /// Returns the DNS name by which the API server verifies the certificate of a Service.
+    pub fn service_name(namespace: &str, service: &str) -> String {
+        format!("{service}.{namespace}.svc")
+    }
+
     /// Returns the name of the webhook configuration, which is also the prefix of the names of the policies.
     pub fn name(&self) -> String {
         object_name(&self.controller)

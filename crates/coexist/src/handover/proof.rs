@@ -1,7 +1,8 @@
 //! Checks whether the guard's objects in the cluster refuse the writes of the built-in controller.
 //!
 //! An object proves the guard if its fields match those of [`objects`](super::objects). Values that do not weaken the
-//! guard may differ: names, labels, messages, time limits, defaults that the API server adds, and further webhooks.
+//! guard may differ: names, labels, messages, defaults that the API server adds, and further webhooks. While no replica
+//! answers, each write in scope waits for the time limit, so it may be shorter than in the manifests, but not longer.
 //!
 //! A failure policy other than `Ignore` is a defect, although the guard then refuses even more writes. If no replica
 //! responds, or an expression fails, the API server refuses every write of the built-in controller. This includes HPAs
@@ -12,13 +13,17 @@
     reason = "indexes JSON only, where a missing field is null instead of a panic"
 )]
 
+use http::Uri;
+use http::uri::Scheme;
 use serde_json::Value;
 
-use super::objects::{GuardObjects, PATH};
+use super::objects::{GuardObjects, PATH, service_name};
 
 /// Fields that [`compare`] ignores: they do not weaken the guard, or are checked separately (`clientConfig`).
-const FREE: [&str; 7] =
-    ["timeoutSeconds", "message", "messageExpression", "reason", "name", "auditAnnotations", "clientConfig"];
+const FREE: [&str; 6] =
+    ["message", "messageExpression", "reason", "name", "auditAnnotations", "clientConfig"];
+/// The time limit of a webhook, in seconds. The API server's default is 10.
+const TIMEOUT: &str = "timeoutSeconds";
 /// The field that determines whether writes are refused if the guard fails. The API server's default is `Fail`.
 const FAILURE_POLICY: &str = "failurePolicy";
 /// The default values that the API server adds, by field.
@@ -63,26 +68,29 @@ pub enum Defect {
     },
     /// The API server rejects the certificate that this replica serves.
     #[error(
-        "{object}: {field} does not trust the certificate of the webhook: let the leader write the field, which needs \
-         the verbs get and update on this object, or renew the files of --handover-webhook-cert-file"
+        "{object}: {field} does not trust the certificate of the webhook for {host}: let the leader write the field, \
+         which needs the verbs get and update on this object, or renew the files of --handover-webhook-cert-file"
     )]
     Untrusted {
         /// Kind and name of the object.
         object: String,
         /// The path of the field, such as `webhooks[0].clientConfig.caBundle`.
         field: String,
+        /// The DNS name or IP address to which the API server connects.
+        host: String,
     },
 }
 
 /// Checks `actual`, the ValidatingWebhookConfiguration of the cluster, or `None` if it does not exist. `trusts` returns
-/// whether a `caBundle`, in base64 as in the object, verifies the certificate that this replica serves.
+/// whether a `caBundle` (first argument), in base64 as in the object, verifies the certificate that this replica serves
+/// for a DNS name or an IP address (second argument).
 ///
 /// # Errors
 /// Returns the first [`Defect`].
 pub fn webhook(
     objects: &GuardObjects,
     actual: Option<&Value>,
-    trusts: &dyn Fn(&str) -> bool,
+    trusts: &dyn Fn(&str, &str) -> bool,
 ) -> Result<(), Defect> {
     let expected = objects.webhook();
     let object = object_of(&expected);
@@ -98,15 +106,16 @@ pub fn webhook(
         compare(&object, &path, wanted, webhook)?;
         let client = &webhook["clientConfig"];
         // A URL replaces the Service for API servers that do not resolve Services.
-        let has_url =
-            client["url"].as_str().is_some_and(|url| url.starts_with("https://") && url.ends_with(PATH));
-        if !has_url {
+        let host = if let Some(host) = client["url"].as_str().and_then(host_of) {
+            host
+        } else {
             let service = &wanted["clientConfig"]["service"];
             let path = format!("{path}.clientConfig.service");
             compare(&object, &path, service, &with_port(&client["service"]))?;
-        }
-        if !trusts(client["caBundle"].as_str().unwrap_or_default()) {
-            return Err(Defect::Untrusted { object, field: format!("{path}.clientConfig.caBundle") });
+            service_name(&objects.namespace, &objects.name())
+        };
+        if !trusts(client["caBundle"].as_str().unwrap_or_default(), &host) {
+            return Err(Defect::Untrusted { object, field: format!("{path}.clientConfig.caBundle"), host });
         }
     }
     Ok(())
@@ -137,6 +146,15 @@ fn object_of(expected: &Value) -> String {
     format!("{kind} {name}")
 }
 
+/// Returns the host of an HTTPS URL with the path of the webhook, without the brackets of an IPv6 address.
+fn host_of(url: &str) -> Option<String> {
+    let url: Uri = url.parse().ok()?;
+    if url.scheme() != Some(&Scheme::HTTPS) || url.path() != PATH || url.query().is_some() {
+        return None;
+    }
+    Some(url.host()?.trim_start_matches('[').trim_end_matches(']').to_owned())
+}
+
 /// Returns a service reference with the default port, if it has no port.
 fn with_port(service: &Value) -> Value {
     let mut service = service.clone();
@@ -155,7 +173,9 @@ fn compare(object: &str, path: &str, expected: &Value, actual: &Value) -> Result
                 if name == FAILURE_POLICY && field != value {
                     return Err(fails_closed(object, &format!("{path}.{name}"), field));
                 }
-                if !is_default(name, field) || !is_namespaced_scope(name, value) {
+                let is_stronger = is_default(name, field) && is_namespaced_scope(name, value)
+                    || name == TIMEOUT && is_shorter(field, value);
+                if !is_stronger {
                     compare(object, &format!("{path}.{name}"), value, field)?;
                 }
             }
@@ -185,6 +205,11 @@ fn compare(object: &str, path: &str, expected: &Value, actual: &Value) -> Result
 /// Returns whether a field may differ without weakening the guard. The name of a Service must not differ.
 fn is_free(name: &str, path: &str) -> bool {
     FREE.contains(&name) && !(name == "name" && path.ends_with(".service"))
+}
+
+/// Returns whether a time limit is at most the expected limit.
+fn is_shorter(actual: &Value, expected: &Value) -> bool {
+    actual.as_u64().zip(expected.as_u64()).is_some_and(|(actual, expected)| actual <= expected)
 }
 
 /// Returns whether a rule for namespaced objects is expected. A rule for all objects includes them.

@@ -36,7 +36,9 @@ fn configuration() -> Value {
 }
 
 fn check(actual: &Value) -> Result<(), String> {
-    webhook(&objects(), Some(actual), &|bundle| bundle == "good").map_err(|defect| defect.to_string())
+    let name = "concertina-handover.concertina-system.svc";
+    let trusts = |bundle: &str, host: &str| bundle == "good" && [name, "10.0.0.7", "fd00::7"].contains(&host);
+    webhook(&objects(), Some(actual), &trusts).map_err(|defect| defect.to_string())
 }
 
 /// Checks the configuration after a change of its first webhook.
@@ -55,21 +57,22 @@ fn webhook_of_the_manifests_is_proven() {
     assert_eq!(check(&shared), Ok(()));
     assert_eq!(
         changed(|webhook| {
-            webhook["timeoutSeconds"] = json!(3);
             webhook["rules"][0]["scope"] = json!("*");
             webhook["clientConfig"]["service"].as_object_mut().unwrap().remove("port");
         }),
         Ok(())
     );
-    let url = json!({"url": "https://10.0.0.7:10250/handover", "caBundle": "good"});
-    assert_eq!(changed(|webhook| webhook["clientConfig"] = url), Ok(()));
+    for host in ["10.0.0.7:10250", "[fd00::7]:10250", "10.0.0.7"] {
+        let url = json!({"url": format!("https://{host}/handover"), "caBundle": "good"});
+        assert_eq!(changed(|webhook| webhook["clientConfig"] = url), Ok(()), "{host}");
+    }
 }
 
 #[test]
 fn changed_webhook_is_named_with_its_field() {
     let fix = "apply the manifests of the guard";
     let name = "ValidatingWebhookConfiguration concertina-handover";
-    let missing = webhook(&objects(), None, &|_| true).unwrap_err().to_string();
+    let missing = webhook(&objects(), None, &|_, _| true).unwrap_err().to_string();
     assert_eq!(missing, format!("{name} does not exist: {fix}"));
     let field = |change: &dyn Fn(&mut Value)| {
         let error = changed(change).unwrap_err();
@@ -221,8 +224,32 @@ fn changed_policy_is_named_with_its_field() {
 }
 
 #[test]
+fn longer_time_limit_is_a_defect() {
+    for seconds in [json!(2), json!(10), json!(30), json!(null)] {
+        let error = changed(|webhook| webhook["timeoutSeconds"] = seconds).unwrap_err();
+        assert!(error.contains("webhooks[0].timeoutSeconds is ") && error.contains(", not 1: "), "{error}");
+    }
+}
+
+#[test]
+fn url_of_the_webhook_needs_a_host_in_its_certificate() {
+    let client = json!({"url": "https://example.com/handover", "caBundle": "good"});
+    let error = changed(|webhook| webhook["clientConfig"] = client).unwrap_err();
+    assert!(
+        error.contains("caBundle does not trust the certificate of the webhook for example.com"),
+        "{error}"
+    );
+}
+
+#[test]
 fn url_of_the_webhook_needs_https_and_its_path() {
-    for url in ["http://10.0.0.7:10250/handover", "https://10.0.0.7:10250/other", "https://10.0.0.7:10250"] {
+    for url in [
+        "http://10.0.0.7:10250/handover",
+        "https://10.0.0.7:10250/other",
+        "https://10.0.0.7:10250",
+        "https://10.0.0.7:10250/other/handover",
+        "https://10.0.0.7:10250/handover?to=other",
+    ] {
         let client = json!({"url": url, "caBundle": "good"});
         let error = changed(|webhook| webhook["clientConfig"] = client).unwrap_err();
         assert!(error.contains("webhooks[0].clientConfig.service is "), "{url}: {error}");
