@@ -182,7 +182,8 @@ fn address_of(pod: &WirePod<'_>) -> Option<PodAddress> {
     let sidecars = pod.init_containers.iter().filter(|container| container.restartable);
     let ports: Box<[_]> = pod.containers.iter().chain(sidecars).flat_map(ports_of).take(MAX_PORTS).collect();
     let node = pod.host_ip.parse().ok();
-    Some(PodAddress { ip, is_of_node: pod.ip == pod.host_ip, node, ports })
+    // A node may have several addresses, so the comparison alone does not find a pod in the network of its node.
+    Some(PodAddress { ip, is_of_node: pod.host_network || node == Some(ip), node, ports })
 }
 
 /// Returns the TCP ports of a container. Empty if the ports cannot be decoded.

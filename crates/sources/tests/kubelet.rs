@@ -289,7 +289,16 @@ async fn node_that_no_hpa_asks_for_is_not_scraped_any_more() {
 #[tokio::test(start_paused = true)]
 async fn only_addresses_of_nodes_are_scraped_and_only_where_the_file_allows_it() {
     let rig = Rig::new("enabled: true, namespaces: [shop]");
-    for ip in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "::ffff:169.254.169.254"] {
+    for ip in [
+        "127.0.0.1",
+        "169.254.169.254",
+        "0.0.0.0",
+        "::1",
+        "fe80::1",
+        "::ffff:169.254.169.254",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+    ] {
         let failed = rig.usage(&[on("web", ip)]).await.unwrap_err();
         let expected = "none of 1 pods has a number; web: the node of the pod has no address, or an address outside of node networks";
         assert_eq!(failed.to_string(), expected, "{ip}");

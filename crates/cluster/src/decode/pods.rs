@@ -31,6 +31,8 @@ pub struct WirePod<'a> {
     pub ip: Cow<'a, str>,
     /// `status.hostIP`.
     pub host_ip: Cow<'a, str>,
+    /// `spec.hostNetwork`.
+    pub host_network: bool,
     /// `status.startTime`.
     pub start_time: Option<Timestamp>,
     /// The first condition of type `Ready`.
@@ -101,6 +103,7 @@ fn read_spec<'a>(spec: &mut Cursor<'a>, pod: &mut WirePod<'a>) -> Result<(), Dec
         match key {
             b"containers" => pod.containers = containers(value)?,
             b"initContainers" => pod.init_containers = containers(value)?,
+            b"hostNetwork" => pod.host_network = value.parse::<Option<bool>>()?.unwrap_or_default(),
             b"resources" => pod.requests = requests(value)?,
             _ => value.skip()?,
         }
@@ -211,7 +214,7 @@ mod tests {
     fn pod_is_decoded_without_copying_its_strings() {
         let json = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","namespace":"shop","uid":"u","resourceVersion":"9",
             "labels":{"app":"web","note":"a\"b"},"annotations":{"x":"y"},"managedFields":[{"fieldsV1":{"f:a":{}}}]},
-            "spec":{"nodeName":"n","containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":1024}}},{"name":"bare"}],
+            "spec":{"nodeName":"n","hostNetwork":true,"containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":1024}}},{"name":"bare"}],
               "initContainers":[{"name":"proxy","restartPolicy":"Always","resources":{"requests":null}}],
               "resources":{"requests":{"cpu":"1"}}},
             "status":{"phase":"Running","startTime":"2026-01-01T00:00:00Z",
@@ -229,15 +232,15 @@ mod tests {
         assert_eq!(pod.phase, Phase::Running);
         assert_eq!(pod.ready.unwrap().status, ConditionStatus::False);
         assert_eq!(pod.ready.unwrap().since, Some("2026-01-01T00:00:05Z".parse().unwrap()));
-        assert!(!pod.terminating);
+        assert!(!pod.terminating && pod.host_network);
     }
 
     #[test]
     fn absent_and_null_parts_are_empty() {
         let pod = pod(br#"{"metadata":{"name":"a","labels":null,"deletionTimestamp":"2026-01-01T00:00:00Z"},
-            "spec":{"containers":null},"status":{"conditions":[{"type":"Ready","status":"Unknown","lastTransitionTime":null}]}}"#)
+            "spec":{"containers":null,"hostNetwork":null},"status":{"conditions":[{"type":"Ready","status":"Unknown","lastTransitionTime":null}]}}"#)
         .unwrap();
-        assert!(pod.terminating);
+        assert!(pod.terminating && !pod.host_network);
         assert_eq!(pod.phase, Phase::Unknown);
         assert_eq!(pod.ready, Some(ReadyCondition { status: ConditionStatus::Unknown, since: None }));
         assert!(super::pod(br#"{"metadata":{}}"#).is_err());

@@ -322,9 +322,13 @@ proptest! {
 }
 
 fn apply_address(addresses: &Addresses, name: &str, ip: &str, host: &str) {
+    apply_address_in(addresses, name, ip, host, false);
+}
+
+fn apply_address_in(addresses: &Addresses, name: &str, ip: &str, host: &str, host_network: bool) {
     let json = format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"shop"}},
-        "spec":{{"containers":[{{"name":"app","ports":[{{"name":"http","containerPort":8080}},
+        "spec":{{"hostNetwork":{host_network},"containers":[{{"name":"app","ports":[{{"name":"http","containerPort":8080}},
             {{"containerPort":53,"protocol":"UDP"}}]}}],
           "initContainers":[{{"name":"setup","ports":[{{"containerPort":1}}]}},
             {{"name":"proxy","restartPolicy":"Always","ports":[{{"containerPort":15020}}]}}]}},
@@ -345,6 +349,19 @@ fn address_has_the_tcp_ports_of_running_containers() {
     assert!(addresses.get("shop", "web").unwrap().is_of_node);
     apply_address(&addresses, "web", "", "192.168.0.1");
     assert_eq!(addresses.get("shop", "web"), None);
+}
+
+#[test]
+fn address_in_the_network_of_the_node_is_known_by_the_pod_or_by_the_address() {
+    let addresses = Addresses::default();
+    let is_of_node = |ip, host, host_network| {
+        apply_address_in(&addresses, "web", ip, host, host_network);
+        addresses.get("shop", "web").unwrap().is_of_node
+    };
+    // The node of a pod with two addresses may report the other address.
+    assert!(is_of_node("fd00::1", "192.168.0.1", true));
+    assert!(is_of_node("fd00::1", "FD00:0::1", false));
+    assert!(!is_of_node("10.0.0.1", "", false) && is_of_node("10.0.0.1", "", true));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -71,6 +71,10 @@ impl PodTarget {
     }
 }
 
+/// The services with the credentials of a machine on AWS and on Google Cloud. Their IPv4 address is link-local.
+const METADATA: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+
 /// Returns whether an address cannot be in a network of pods or nodes.
 fn is_outside(ip: IpAddr) -> bool {
     match ip {
@@ -87,6 +91,7 @@ fn is_outside(ip: IpAddr) -> bool {
                 || ip.is_unspecified()
                 || ip.is_multicast()
                 || ip.to_ipv4_mapped().is_some()
+                || METADATA.contains(&ip)
         }
     }
 }

@@ -99,7 +99,16 @@ async fn only_running_pods_at_declared_ports_are_scraped() {
     let pending = PodTarget { address: None, ..pod("web", 3) };
     let failed = rig.per_pod(WAITING, &[pending]).await.unwrap_err();
     assert_eq!(failed, "none of 1 pods has a number; web: the pod has no address yet");
-    for ip in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "::ffff:169.254.169.254"] {
+    for ip in [
+        "127.0.0.1",
+        "169.254.169.254",
+        "0.0.0.0",
+        "::1",
+        "fe80::1",
+        "::ffff:169.254.169.254",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+    ] {
         let address = PodAddress {
             ip: ip.parse().unwrap(),
             is_of_node: false,
