@@ -12,6 +12,7 @@ pub mod machine;
 mod moves;
 pub mod objects;
 pub mod proof;
+mod reminders;
 pub mod scope;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ pub use self::intake::ScopedIntake;
 use self::machine::{Cause, Input, Output, Proof, State};
 use self::moves::Moves;
 pub use self::moves::{NamespaceIntake, Namespaces};
+use self::reminders::Reminders;
 use crate::takeover::{
     SyncObservation, View, own_write, remember, rescale, status_write, uncached_status_write,
 };
@@ -39,8 +41,6 @@ use engine::reconcile::{ConcludedSync, Controller, Observer, event_target};
 use engine::store::{HpaRecord, Key};
 use engine::telemetry::metrics::Metrics as Telemetry;
 
-/// Minimum interval between two events about the same HPA.
-const REMIND: Duration = Duration::from_hours(1);
 /// The pause before a failed read of the HPAs of a namespace is retried.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of HPAs that are logged one by one when this instance takes charge of many HPAs at once.
@@ -73,8 +73,7 @@ pub struct Handover {
 struct Inner {
     /// The HPAs with a contest to report.
     contests: BTreeSet<Key>,
-    /// The time of the last event about each HPA, dropped after [`REMIND`].
-    reminded: BTreeSet<(Instant, Key)>,
+    reminders: Reminders<Key>,
     /// The HPAs to read because of a conflict.
     checks: BTreeSet<Key>,
 }
@@ -221,22 +220,22 @@ impl Handover {
         false
     }
 
-    /// Publishes an event for each new contest, at most once per HPA and [`REMIND`].
+    /// Publishes an event for each new contest, at most once per HPA and hour.
     fn report_contests(&self, notices: &Recorder) {
         let now = Instant::now();
         let mut inner = self.inner.lock();
-        let Inner { contests, reminded, .. } = &mut *inner;
-        while reminded.first().is_some_and(|(at, _)| now.duration_since(*at) >= REMIND) {
-            reminded.pop_first();
-        }
+        let Inner { contests, reminders, .. } = &mut *inner;
+        reminders.expire(now);
         let Some(controller) = self.controller() else { return };
         for key in std::mem::take(contests) {
-            let was_reported = reminded.iter().any(|(_, reported)| *reported == key);
+            if reminders.is_recent(&key) {
+                continue;
+            }
             let (Some(row), Some(hpa)) = (self.parts.charges.row(&key), controller.stores.hpas.get(&key))
             else {
                 continue;
             };
-            let Some(writer) = row.last_foreign_write.filter(|_| !was_reported) else { continue };
+            let Some(writer) = row.last_foreign_write else { continue };
             let manager = &writer.manager;
             let message = format!(
                 "{manager} also acts as a controller of this HorizontalPodAutoscaler: Concertina does not scale it \
@@ -244,7 +243,7 @@ impl Handover {
             );
             let intent = EventIntent { kind: EventKind::Warning, reason: "AnotherController", message };
             notices.record(event_target(&hpa), intent);
-            reminded.insert((now, key));
+            reminders.add(key, now);
         }
     }
 
@@ -318,6 +317,6 @@ impl Observer for Handover {
         let mut inner = self.inner.lock();
         inner.checks.remove(key);
         inner.contests.remove(key);
-        inner.reminded.retain(|(_, reported)| reported != key);
+        inner.reminders.forget(key);
     }
 }
