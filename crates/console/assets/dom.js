@@ -3,8 +3,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Control characters and marks that change the direction or the place of other texts. */
-const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/gu;
+/** Control characters, and marks that are invisible or change the place of other texts. A terminal escapes the same set. */
+const HIDDEN =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
 /**
  * Shows hidden characters as their numbers.

@@ -163,6 +163,29 @@ mod tests {
     }
 
     #[test]
+    fn console_shows_the_same_characters_as_the_terminal() {
+        let script = include_str!("../../console/assets/dom.js");
+        let (_, rest) = script.split_once("const HIDDEN =").unwrap();
+        let (_, rest) = rest.split_once("/[").unwrap();
+        let (class, _) = rest.split_once("]/gu").unwrap();
+        let mut ranges: Vec<[u32; 2]> = Vec::new();
+        let mut is_range = false;
+        for part in class.split("\\u").skip(1) {
+            let number = part.trim_end_matches('-').trim_matches(['{', '}']);
+            let number = u32::from_str_radix(number, 16).unwrap();
+            match ranges.last_mut() {
+                Some(last) if is_range => last[1] = number,
+                _ => ranges.push([number, number]),
+            }
+            is_range = part.ends_with('-');
+        }
+        for character in '\0'..=char::MAX {
+            let is_shown = ranges.iter().any(|[from, to]| (*from..=*to).contains(&u32::from(character)));
+            assert_eq!(is_shown, is_unsafe(character), "{:x}", u32::from(character));
+        }
+    }
+
+    #[test]
     fn markup_is_shown_for_html() {
         assert_eq!(
             html(r#"<img src=x onerror="a&b('c')">"#),
