@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -224,6 +224,13 @@ impl Activity {
 pub(super) struct Watched<S> {
     stream: S,
     pub(super) activity: Arc<Activity>,
+}
+
+impl Watched<TcpStream> {
+    /// Returns the address that [`network`] counts for the client. The unspecified address if the connection has ended.
+    pub(super) fn source(&self) -> IpAddr {
+        self.stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| network(peer.ip()))
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {

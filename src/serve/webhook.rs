@@ -5,10 +5,13 @@
 //! the time of a handshake, and the size and time of headers and bodies. A request above a limit fails, and the API
 //! server then allows the write. The webhook and the API server count every request without a timely response.
 
+mod bodies;
+
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,11 +29,11 @@ use rustls::ServerConfig;
 use rustls::server::ResolvesServerCert;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use self::bodies::{Bodies, Body};
 use super::connections::Admission;
 use super::error::ServeError;
 use super::{HANDSHAKE, connections, http1_builder, pages};
@@ -44,9 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LONGEST_PATIENCE: u64 = 30;
 /// The part of each body that needs no permit, in bytes. The reviews of all but the largest HPAs are smaller, so clients
 /// that send large bodies slowly cannot displace them. All connections together hold at most 16 MiB of such parts.
+/// [`bodies`] limits the other parts.
 const FREE: usize = 64 << 10;
-/// The maximum size of all other parts of bodies in memory, in KiB.
-const MAX_BODIES: usize = 16 << 10;
 const KIB: usize = 1 << 10;
 
 /// The function that decides about an AdmissionReview. Its argument is the body of the request, and its result is the
@@ -102,12 +104,14 @@ impl Webhook {
                 return stop.cancelled().await;
             }
         };
-        let bodies = Arc::new(Semaphore::new(MAX_BODIES));
+        let bodies = Arc::<Bodies>::default();
         connections::accept(listener, Admission::limited(), &stop, |stream| {
             let acceptor = TlsAcceptor::from(Arc::clone(&self.tls));
             let answers = Answers {
                 reviewer: Arc::clone(&reviewer),
                 bodies: Arc::clone(&bodies),
+                source: stream.source(),
+                is_proven: AtomicBool::new(false),
                 telemetry: telemetry.clone(),
             };
             let stop = stop.clone();
@@ -129,8 +133,12 @@ impl Webhook {
 /// The inputs of the responses on one connection.
 struct Answers {
     reviewer: Arc<Reviewer>,
-    /// Permits for the memory of bodies beyond [`FREE`], in KiB.
-    bodies: Arc<Semaphore>,
+    /// The memory of bodies beyond [`FREE`].
+    bodies: Arc<Bodies>,
+    /// The address of the client.
+    source: IpAddr,
+    /// Whether a review on this connection was answered.
+    is_proven: AtomicBool,
     telemetry: Telemetry,
 }
 
@@ -261,21 +269,23 @@ async fn answer(request: Request<Incoming>, answers: &Answers) -> Result<Vec<u8>
         return Err(Failure::Answer(StatusCode::METHOD_NOT_ALLOWED, reason));
     }
     let (head, body) = request.into_parts();
-    let read = tokio::time::timeout(BODY_TIMEOUT, read(&head.headers, body, &answers.bodies)).await;
+    let read = tokio::time::timeout(BODY_TIMEOUT, read(&head.headers, body, answers)).await;
     let slow = || format!("the body took more than {BODY_TIMEOUT:?}");
-    let (bytes, _permits) = read.map_err(|_| Failure::Answer(StatusCode::REQUEST_TIMEOUT, slow()))??;
-    (answers.reviewer)(&bytes).map_err(|error| {
+    let (bytes, _memory) = read.map_err(|_| Failure::Answer(StatusCode::REQUEST_TIMEOUT, slow()))??;
+    let answer = (answers.reviewer)(&bytes).map_err(|error| {
         tracing::debug!(%error, "failed to process an AdmissionReview, responding with an error");
         Failure::Answer(StatusCode::BAD_REQUEST, error.to_string())
-    })
+    })?;
+    answers.is_proven.store(true, Ordering::Relaxed);
+    Ok(answer)
 }
 
-/// Reads a body within the limits. The caller must keep the permits as long as the bytes.
+/// Reads a body within the limits. The caller must keep the memory as long as the bytes.
 async fn read(
     headers: &HeaderMap,
     mut body: Incoming,
-    bodies: &Arc<Semaphore>,
-) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Failure> {
+    answers: &Answers,
+) -> Result<(Vec<u8>, Body), Failure> {
     let too_large = |length: usize| {
         Failure::Answer(StatusCode::PAYLOAD_TOO_LARGE, ReviewError::TooLarge(length).to_string())
     };
@@ -283,7 +293,7 @@ async fn read(
     if let Some(length) = declared.filter(|length| *length > MAX_BODY) {
         return Err(too_large(length));
     }
-    let (mut bytes, mut permits) = (Vec::new(), Vec::new());
+    let (mut bytes, mut memory) = (Vec::new(), Body::new(&answers.bodies, answers.source));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(Failure::Closed)?;
         let Ok(data) = frame.into_data() else { continue };
@@ -291,18 +301,12 @@ async fn read(
         if length > MAX_BODY {
             return Err(too_large(length));
         }
-        let held: usize = permits.iter().map(OwnedSemaphorePermit::num_permits).sum();
         let needed = length.saturating_sub(FREE).div_ceil(KIB);
-        let missing = u32::try_from(needed.saturating_sub(held)).unwrap_or(u32::MAX);
-        let permit = Arc::clone(bodies).try_acquire_many_owned(missing).map_err(|_| {
+        if !memory.grow(needed, answers.is_proven.load(Ordering::Relaxed)) {
             let reason = "the bodies in flight take too much memory".to_owned();
-            Failure::Answer(StatusCode::TOO_MANY_REQUESTS, reason)
-        })?;
-        match permits.first_mut() {
-            None => permits.push(permit),
-            Some(held) => held.merge(permit),
+            return Err(Failure::Answer(StatusCode::TOO_MANY_REQUESTS, reason));
         }
         bytes.extend_from_slice(&data);
     }
-    Ok((bytes, permits))
+    Ok((bytes, memory))
 }

@@ -327,6 +327,41 @@ async fn slow_large_bodies_leave_room_for_reviews_of_usual_size() {
     rig.stop.cancel();
 }
 
+/// Only on Linux does every loopback address belong to the machine.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn slow_large_bodies_of_one_address_leave_room_for_large_reviews_of_others() {
+    use tokio::net::TcpSocket;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::pki_types::ServerName;
+
+    let rig = Rig::start().await;
+    let head = format!("POST /handover HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_BODY}\r\n\r\n");
+    let part = vec![b' '; MAX_BODY - 1];
+    let mut slow = Vec::new();
+    for length in [part.len(), part.len(), part.len(), part.len(), part.len(), (1 << 20) - 1] {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+        let stream = socket.connect(rig.address).await.unwrap();
+        let name = ServerName::try_from(SERVICE).unwrap();
+        let mut stream = TlsConnector::from(Arc::new(client(None))).connect(name, stream).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The webhook may refuse the body before it has read all of it.
+        let _ = stream.write_all(&part[..length]).await;
+        slow.push(stream);
+    }
+    let mut large = review("web");
+    large["request"]["object"] = json!({"metadata": {"annotations": {"text": "x".repeat(2 << 20)}}});
+    // In virtual time, a pause ends when the webhook has read all that was sent.
+    tokio::time::pause();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::resume();
+    assert_eq!(rig.post(large.to_string().as_bytes()).await.0, 200);
+    rig.stop.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn webhook_bounds_the_memory_and_time_of_bodies() {
     let rig = Rig::start().await;
