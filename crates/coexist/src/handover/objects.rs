@@ -23,6 +23,18 @@ pub const WEBHOOKS: [&str; 4] = [
 /// The condition of the webhook for events, because an event has no label of its HPA.
 const ABOUT_AN_HPA: &str = "has(object.involvedObject) ? object.involvedObject.kind == 'HorizontalPodAutoscaler' : \
                             has(object.regarding) && object.regarding.kind == 'HorizontalPodAutoscaler'";
+/// The fields of a webhook, without its name and `clientConfig`.
+const WEBHOOK_FIELDS: [&str; 9] = [
+    "rules",
+    "matchConditions",
+    "matchPolicy",
+    "namespaceSelector",
+    "objectSelector",
+    "failurePolicy",
+    "timeoutSeconds",
+    "sideEffects",
+    "admissionReviewVersions",
+];
 /// The port of the Service in front of the webhook. The Service forwards to `--handover-webhook-port`.
 pub const SERVICE_PORT: u16 = 443;
 
@@ -46,6 +58,11 @@ pub fn object_name(controller: &ControllerName) -> String {
     format!("{valid}-handover")
 }
 
+/// Returns the DNS name by which the API server verifies the certificate of a Service.
+pub fn service_name(namespace: &str, service: &str) -> String {
+    format!("{service}.{namespace}.svc")
+}
+
 /// The inputs of the guard objects of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardObjects {
@@ -58,11 +75,6 @@ pub struct GuardObjects {
 }
 
 impl GuardObjects {
-    /// Returns the DNS name by which the API server verifies the certificate of a Service.
-    pub fn service_name(namespace: &str, service: &str) -> String {
-        format!("{service}.{namespace}.svc")
-    }
-
     /// Returns the name of the webhook configuration, which is also the prefix of the names of the policies.
     pub fn name(&self) -> String {
         object_name(&self.controller)
@@ -91,6 +103,54 @@ impl GuardObjects {
                 self.entry(events, &[about_an_hpa], &event_rule()),
             ],
         })
+    }
+
+    /// Returns the policy that lets the ServiceAccount `account` change only `caBundle` of the webhooks, and its binding.
+    /// RBAC cannot limit an update to one field.
+    pub fn update_policy(&self, account: &str) -> [Value; 2] {
+        let name = format!("{}-webhook", self.name());
+        let user = cel_string(&format!("system:serviceaccount:{}:{account}", self.namespace));
+        let user =
+            json!({"name": "concertina", "expression": format!("request.userInfo.username == {user}")});
+        let rule = json!({
+            "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+            "resources": ["validatingwebhookconfigurations"], "resourceNames": [self.name()], "scope": "Cluster",
+        });
+        let validation = |expression: String| {
+            let message = "Concertina may change only caBundle";
+            json!({"expression": expression, "message": message, "reason": "Forbidden"})
+        };
+        let same = |old: &str, new: &str, fields: &[&str]| {
+            let same: Vec<_> =
+                fields.iter().map(|field| format!("{old}.?{field} == {new}.?{field}")).collect();
+            same.join(" && ")
+        };
+        let webhooks = format!(
+            "object.webhooks.size() == oldObject.webhooks.size() && object.webhooks.all(new, \
+             oldObject.webhooks.exists(old, old.name == new.name && {} && {}))",
+            same("old.clientConfig", "new.clientConfig", &["url", "service"]),
+            same("old", "new", &WEBHOOK_FIELDS),
+        );
+        let metadata = ["labels", "annotations", "finalizers", "ownerReferences"];
+        let metadata = same("object.metadata", "oldObject.metadata", &metadata);
+        let policy = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule]},
+                "matchConditions": [user],
+                "validations": [validation(webhooks), validation(metadata)],
+            },
+        });
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        });
+        [policy, binding]
     }
 
     fn entry(&self, name: &str, conditions: &[Value], rule: &Value) -> Value {

@@ -20,6 +20,8 @@ use terminal::words::{self, counted};
 const FIRST_MINOR: u32 = 30;
 /// The namespace of the default installation with `--scope=labelled`.
 const NAMESPACE: &str = "concertina-system";
+/// The ServiceAccount of the default installation.
+const ACCOUNT: &str = "concertina";
 const RBAC: &str = "\
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -126,8 +128,11 @@ pub(super) async fn run(session: &mut Session<'_>, given: Option<Guard>) -> Resu
 
 /// Returns the manifests of a guard as YAML documents, or a comment for the guard `flag`.
 fn manifests(guard: Guard, objects: &GuardObjects) -> Result<String, HandoverError> {
-    let documents = match guard {
-        Guard::Webhook => vec![objects.webhook()],
+    let documents: Vec<_> = match guard {
+        Guard::Webhook => {
+            let policy = objects.update_policy(ACCOUNT);
+            policy.into_iter().chain([objects.webhook()]).collect()
+        }
         Guard::Policy => objects.policies().into_iter().chain(objects.bindings()).collect(),
         Guard::Rbac => return Ok(RBAC.to_owned()),
         Guard::Flag => return Ok(FLAG.to_owned()),
@@ -172,6 +177,9 @@ fn reasons(guard: Guard, server: &Server, is_gke: bool, scope_is_all: bool) -> V
             add("the control plane must reach the pods of Concertina");
             add(
                 "Secret and Service of the webhook are in deploy/kustomize/overlays/scope-labelled, with the controller",
+            );
+            add(
+                "the policy lets the account concertina change only caBundle of the webhook: edit it for another account",
             );
             if is_gke {
                 add(

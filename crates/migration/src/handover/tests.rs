@@ -333,7 +333,9 @@ async fn plan_names_the_writer_and_prints_an_applicable_guard() {
     assert!(text.contains("# user: system:vpa-recommender, may not write the status of HPAs\n"), "{text}");
     assert!(text.contains("# guard: webhook\n"), "{text}");
     let manifests: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    assert!(manifests.iter().any(|object| object["kind"] == "ValidatingWebhookConfiguration"), "{text}");
+    let kinds: Vec<_> = manifests.iter().filter_map(|object| object["kind"].as_str()).collect();
+    let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    assert_eq!(kinds, [&policy[..], &["ValidatingWebhookConfiguration"]].concat(), "{text}");
     let writes = rig.cluster.requests().count(|request| !matches!(request.verb, "get" | "list"));
     assert_eq!(writes, 6, "only access reviews");
 
