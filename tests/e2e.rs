@@ -318,6 +318,12 @@ async fn long_cost_of_a_refused_loop_is_measured_and_none_of_its_writes_pass() -
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn long_unreachable_webhook_does_not_delay_statuses_out_of_scope() -> Outcome {
+    handover::unreachable::webhook(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn replica_waits_for_the_built_in_controller_and_takes_over() -> Outcome {
     shadow::waits_and_takes_over(&Fixture::start().await?).await
 }

@@ -11,6 +11,8 @@ mod log;
 pub(crate) mod rig;
 #[path = "handover/targets.rs"]
 mod targets;
+#[path = "handover/unreachable.rs"]
+pub(crate) mod unreachable;
 
 use std::time::Duration;
 

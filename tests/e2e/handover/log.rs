@@ -182,31 +182,36 @@ pub(crate) async fn refused_loop(stage: &Fixture) -> Outcome {
     let service = webhook(stage).await?;
     let world = World::make(stage, NAMESPACE, Autoscaler::Concertina).await?;
     for index in 0..HPAS {
-        let name = format!("hpa-{index}");
-        let body = json!({
-            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"replicas": 2},
-        });
-        world.api.create(world.widgets("").trim_end_matches('/'), &body).await?;
-        let status = json!({"status": {"replicas": 2, "selector": format!("app={name}")}});
-        world.api.merge(&format!("{}/status", world.widgets(&name)), &status).await?;
-        let spec = json!({
-            "minReplicas": 1, "maxReplicas": 9, "metrics": [external("queue", "AverageValue", "100")],
-        });
-        world.hpa(&name, ("example.com/v1", "Widget", &name), spec).await?;
+        widget(&world, &format!("hpa-{index}")).await?;
     }
-    let load = async {
-        // The load stays within the tolerance of two replicas.
-        for step in 0_i64.. {
-            world.external("queue", &[&(190 + step % 20).to_string()]);
-            sleep(Duration::from_millis(700)).await;
-        }
-        Failure("the load ended".to_owned())
-    };
     tokio::select! {
         biased;
         outcome = phases(stage, &world, &service) => outcome,
-        failure = load => Err(failure),
+        failure = change_queue(&world) => Err(failure),
     }
+}
+
+/// Creates a target without pods, and its HPA.
+pub(crate) async fn widget(world: &World, name: &str) -> Outcome {
+    let body = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"replicas": 2},
+    });
+    world.api.create(world.widgets("").trim_end_matches('/'), &body).await?;
+    let status = json!({"status": {"replicas": 2, "selector": format!("app={name}")}});
+    world.api.merge(&format!("{}/status", world.widgets(name)), &status).await?;
+    let spec = json!({
+        "minReplicas": 1, "maxReplicas": 9, "metrics": [external("queue", "AverageValue", "100")],
+    });
+    world.hpa(name, ("example.com/v1", "Widget", name), spec).await
+}
+
+/// Changes the metric of all targets constantly, within the tolerance of two replicas.
+pub(crate) async fn change_queue(world: &World) -> Failure {
+    for step in 0_i64.. {
+        world.external("queue", &[&(190 + step % 20).to_string()]);
+        sleep(Duration::from_millis(700)).await;
+    }
+    Failure("the load ended".to_owned())
 }
 
 async fn phases(stage: &Fixture, world: &World, service: &super::rig::Service) -> Outcome {
