@@ -1,7 +1,7 @@
 //! Queries of tenants, which are parsed, restricted to a namespace, and printed again.
 
 use promql_parser::label::{MatchOp, Matcher};
-use promql_parser::parser::{self, Expr, VectorSelector};
+use promql_parser::parser::{self, BinModifier, Expr, LabelModifier, VectorMatchCardinality, VectorSelector};
 
 use crate::lexical::Normal;
 use crate::regexes::Regexes;
@@ -147,7 +147,7 @@ pub struct Query {
 
 impl Query {
     /// Parses a query and restricts it to the namespace of `tenant`. `None` restricts nothing, and accepts syntax that the
-    /// parser does not know.
+    /// parser does not know or cannot print.
     pub fn parse(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
         check_size(query)?;
         let normal = Normal::of(query);
@@ -155,11 +155,14 @@ impl Query {
         // promql-parser panics on some numbers. A query of a tenant must not crash the caller.
         let parsed = std::panic::catch_unwind(|| Self::parse_checked(&normal.text, tenant))
             .unwrap_or(Err(QueryError::Parser));
-        let unknown = normal.unknown_syntax().filter(|_| matches!(parsed, Err(QueryError::Invalid(_))));
-        match (unknown, tenant) {
-            (None, _) => parsed,
-            (Some(_), None) => Ok(Self { text: normal.text }),
-            (Some(syntax), Some(_)) => Err(QueryError::UnknownSyntax(syntax)),
+        match (parsed, tenant) {
+            (Err(QueryError::Unprintable), None) => Ok(Self { text: normal.text }),
+            (Err(QueryError::Invalid(reason)), tenant) => match (normal.unknown_syntax(), tenant) {
+                (None, _) => Err(QueryError::Invalid(reason)),
+                (Some(_), None) => Ok(Self { text: normal.text }),
+                (Some(syntax), Some(_)) => Err(QueryError::UnknownSyntax(syntax)),
+            },
+            (parsed, _) => parsed,
         }
     }
 
@@ -325,12 +328,17 @@ fn each_selector(
 ) -> Result<(), QueryError> {
     match expression {
         Expr::Aggregate(aggregate) => {
+            // The printer omits `by ()`.
+            if matches!(&aggregate.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty()) {
+                aggregate.modifier = None;
+            }
             each_selector(&mut aggregate.expr, allows_info, change)?;
             let parameter = aggregate.param.as_mut();
             parameter.map_or(Ok(()), |parameter| each_selector(parameter, allows_info, change))
         }
         Expr::Unary(unary) => each_selector(&mut unary.expr, allows_info, change),
         Expr::Binary(binary) => {
+            omit_ignoring_nothing(&mut binary.modifier);
             each_selector(&mut binary.lhs, allows_info, change)?;
             each_selector(&mut binary.rhs, allows_info, change)
         }
@@ -346,6 +354,19 @@ fn each_selector(
         }
         Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Ok(()),
         Expr::Extension(_) => Err(QueryError::Unrestricted("an extension of the parser")),
+    }
+}
+
+/// Removes `ignoring ()`, which the printer omits. It has to stay in front of `group_left` and `group_right`.
+fn omit_ignoring_nothing(modifier: &mut Option<BinModifier>) {
+    if let Some(found) = modifier
+        && matches!(&found.matching, Some(LabelModifier::Exclude(labels)) if labels.is_empty())
+        && matches!(found.card, VectorMatchCardinality::OneToOne | VectorMatchCardinality::ManyToMany)
+    {
+        found.matching = None;
+        if *found == BinModifier::default() {
+            *modifier = None;
+        }
     }
 }
 

@@ -35,6 +35,11 @@ fn every_selector_is_restricted() {
         ("absent(a) or vector(1)", r#"absent(a{namespace="shop"}) or vector(1)"#),
         ("a @ 1609746000", r#"a{namespace="shop"} @ 1609746000.000"#),
         ("vector(1)", "vector(1)"),
+        // Groups without labels change nothing.
+        ("sum(a) by ()", r#"sum(a{namespace="shop"})"#),
+        ("a / ignoring () b", r#"a{namespace="shop"} / b{namespace="shop"}"#),
+        ("a unless ignoring () b", r#"a{namespace="shop"} unless b{namespace="shop"}"#),
+        ("a or on () b", r#"a{namespace="shop"} or on () b{namespace="shop"}"#),
         (
             r#"label_replace(a, "x", "$1", "y", "(.*)\"} or b{")"#,
             r#"label_replace(a{namespace="shop"}, "x", "$1", "y", "(.*)\"} or b{")"#,
@@ -92,6 +97,9 @@ fn syntax_that_the_parser_does_not_know_is_sent_as_it_is_if_nothing_is_restricte
         let text = sent.text(&Variables { namespace: "shop", name: "web", pods: &[] }).unwrap();
         assert_eq!(text, query.replace("$name", "web"));
     }
+    let unprintable = "a * ignoring () group_left () b";
+    assert_eq!(restricted(unprintable), Err(QueryError::Unprintable));
+    assert_eq!(Query::parse(unprintable, None).unwrap().template(), unprintable);
     for query in ["sum(", "rate(x)", "x[5m"] {
         assert!(matches!(Query::parse(query, None), Err(QueryError::Invalid(_))), "{query}");
     }

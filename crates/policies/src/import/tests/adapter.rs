@@ -335,3 +335,11 @@ fn values_of_the_chart_lead_to_the_rendered_configuration() {
         assert!(notes[1].ends_with("not imported: no usable rule of the input provides a"), "{notes:?}");
     }
 }
+
+#[test]
+fn external_metric_may_be_grouped_by_nothing() {
+    let rules = "externalRules: [{seriesQuery: lag, resources: {namespaced: false}, \
+                 metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'}]";
+    let (queries, _) = queries(rules, &[metric("External", "lag", "")]);
+    assert_eq!(queries, ["lag: sum(sum(lag{}) by ())"]);
+}
