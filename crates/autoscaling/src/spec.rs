@@ -8,16 +8,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use limits::hpa::{BYTES as MAX_SPEC_BYTES, METRICS as MAX_METRICS};
+
 use crate::failure::{UNKNOWN_METRIC_TYPE, quote};
 use crate::quantity::Quantity;
 use crate::selector::Selector;
 use crate::status::{CrossVersionObjectReference, MetricIdentifier};
-
-/// Maximum number of metrics of an HPA. An HPA with more is not evaluated, so no HPA occupies the controller for long.
-pub const MAX_METRICS: usize = 1_000;
-/// Maximum size of the JSON of a spec, in bytes. An HPA with a larger spec is not evaluated, nor is its spec decoded or
-/// stored.
-pub const MAX_SPEC_BYTES: usize = 256 << 10;
 
 /// The spec of an HPA.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

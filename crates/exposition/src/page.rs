@@ -1,5 +1,6 @@
 //! Reads a page in pieces, with bounded memory.
 
+use limits::page;
 use memchr::{memchr, memchr_iter};
 
 use crate::entry::{self, Entry, Failure, MetricType, Series, Spans};
@@ -26,7 +27,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 4 << 20, line: 64 << 10, labels: 64, series: 1_000 }
+        Self { bytes: page::BYTES, line: page::LINE, labels: page::LABELS, series: page::SERIES }
     }
 }
 

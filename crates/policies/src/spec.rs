@@ -16,14 +16,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+pub use limits::policy::{
+    BYTES as MAX_BYTES, ENTRIES as MAX_ENTRIES, NODES as MAX_NODES, PROBLEMS as MAX_PROBLEMS,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::ScheduleError;
 
 pub use self::burst::BurstSpec;
-pub use self::fields::{
-    Level, MAX_BYTES, MAX_ENTRIES, MAX_NODES, MAX_PROBLEMS, Parsed, Schedule, When, parse, read,
-};
+pub use self::fields::{Level, Parsed, Schedule, When, parse, read};
 pub use self::metrics::{
     MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group, is_subdomain,
 };

@@ -1,20 +1,13 @@
 //! Queries of tenants, which are parsed, restricted to a namespace, and printed again.
 
+use limits::query::{
+    BYTES as MAX_QUERY, OPERATORS as MAX_OPERATORS, REGEXES as MAX_REGEXES, SENT as MAX_TEXT,
+};
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, BinModifier, Expr, LabelModifier, VectorMatchCardinality, VectorSelector};
 
 use crate::lexical::Normal;
 use crate::regexes::Regexes;
-
-/// Maximum length of a tenant's query, in bytes.
-const MAX_QUERY: usize = 16 << 10;
-/// Maximum length of a query with its variables replaced, in bytes.
-const MAX_TEXT: usize = 256 << 10;
-/// Maximum number of operators and brackets in a query, each of which may add a level of nesting. The parser's types
-/// are dropped and printed recursively, so deep nesting would overflow the stack.
-const MAX_OPERATORS: usize = 400;
-/// Maximum number of regular expressions in a query. The server compiles them.
-const MAX_REGEXES: usize = 16;
 
 /// The length of the random part of a pod's name.
 const RANDOM: usize = 5;

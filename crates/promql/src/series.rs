@@ -6,14 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 
+use limits::answer::LABELS as MAX_LABELS;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::error::{AnswerError, malformed, number};
-
-/// Maximum number of labels of all series of an answer, each of about 100 bytes.
-pub(crate) const MAX_LABELS: usize = 100_000;
 
 /// A series of an instant vector or of a matrix.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use limits::answer;
 use policies::spec::is_api_group;
 use serde::Deserialize;
 
@@ -180,8 +181,8 @@ impl ServerFields {
             timeout: field.time("timeout", self.timeout.as_deref(), Duration::from_secs(5))?,
             interval: field.time("interval", self.interval.as_deref(), Duration::from_secs(1))?,
             concurrency: field.count("concurrency", self.concurrency.map(u32::from), 32, 1_000)?,
-            max_bytes: field.bytes("maxBytes", self.max_bytes.as_deref(), 4 << 20)?,
-            max_series: field.count("maxSeries", self.max_series, 10_000, 1_000_000)?,
+            max_bytes: field.bytes("maxBytes", self.max_bytes.as_deref(), answer::BYTES)?,
+            max_series: field.count("maxSeries", self.max_series, answer::SERIES, 1_000_000)?,
             name: self.name.into(),
             url,
             ca_file: self.ca_file,

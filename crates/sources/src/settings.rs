@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use limits::page;
 use serde::Deserialize;
 
 /// Default file with the token of an account that may only read metrics of nodes.
@@ -130,8 +131,8 @@ impl Default for PodSettings {
             namespaces: None,
             tls: false,
             secret_namespaces: BTreeSet::new(),
-            max_bytes: 4 << 20,
-            max_series: 1_000,
+            max_bytes: page::BYTES,
+            max_series: page::SERIES,
             timeout: Duration::from_secs(1),
             concurrency: 256,
             max_pages_per_namespace: 10_000,

@@ -6,11 +6,8 @@
 
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, Time};
+use limits::schedule::{BYTES as MAX_EXPRESSION, MONTHS};
 
-/// Maximum length of a cron expression, in bytes.
-const MAX_EXPRESSION: usize = 256;
-/// The number of months that a search looks at: eight years, and the month in which it starts.
-const MONTHS: u32 = 8 * 12 + 1;
 /// The most days of each month, from January.
 const LONGEST: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const MONTH_NAMES: &[&str] =

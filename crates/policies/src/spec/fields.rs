@@ -3,26 +3,16 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use limits::policy::DEPTH as MAX_DEPTH;
 use serde_json::Value;
 
 use super::reader::{Reader, names, shown};
 use super::{
-    BurstSpec, Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, MetricRule, Mode, ModeRule,
-    Named, PendingPods, PolicySpec, Problem, ProblemReason, metrics,
+    BurstSpec, Corrections, Fallback, FallbackAction, Guards, Limits, MAX_BYTES, MAX_NODES, MAX_PROBLEMS,
+    MaxStep, MetricRule, Mode, ModeRule, Named, PendingPods, PolicySpec, Problem, ProblemReason, metrics,
 };
 use crate::schedule::{Phase, Recurrence};
 
-/// Maximum bytes of a policy as text.
-pub const MAX_BYTES: usize = 64 << 10;
-/// Maximum number of mappings, lists, keys and values of a policy. The largest valid policy has fewer. Each takes up to
-/// 700 bytes while the policy is read.
-pub const MAX_NODES: usize = 5_000;
-/// Maximum nesting of mappings and lists in a policy. A selector in `metrics` needs the most.
-const MAX_DEPTH: usize = 16;
-/// Maximum number of entries in a list of a policy.
-pub const MAX_ENTRIES: usize = 100;
-/// Maximum number of problems in [`Parsed::problems`]. Further problems are only counted.
-pub const MAX_PROBLEMS: usize = 20;
 /// The default of `failureDurationSeconds`, which is its minimum in KEP-5679.
 const FAILURE_DURATION_SECONDS: u32 = 180;
 /// Maximum of most durations: a day in seconds.

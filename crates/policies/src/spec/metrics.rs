@@ -4,20 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use autoscaling::query::Api;
+use limits::policy::LABELS as MAX_LABELS;
+use limits::query::BYTES as MAX_QUERY;
 use serde_json::Value;
 
 use super::reader::Reader;
 use super::transport::{self, PodTransport};
 use super::{Named, Problem, ProblemReason};
 
-/// Maximum bytes of a query.
-const MAX_QUERY: usize = 16 << 10;
 /// Maximum bytes of a name, a path or a label.
 const MAX_TEXT: usize = 1024;
 /// Maximum bytes of an API group.
 const MAX_GROUP: usize = 253;
-/// Maximum number of `labels`.
-const MAX_LABELS: usize = 30;
 
 /// The resources that a kubelet measures.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use exposition::{Rates, Reduce, Sample, Samples};
 use jiff::Timestamp;
+use limits::page::METRICS as MAX_METRICS;
 use policies::spec::{PodPort, PodSeries, PodTransport, Reduction};
 use tokio::time::Instant;
 
@@ -23,8 +24,6 @@ const WANTED: Duration = Duration::from_mins(3);
 const AHEAD: i64 = 10 * 60 * 1000;
 /// The interval between two evictions of unused pages.
 const SWEEP: Duration = Duration::from_secs(5);
-/// Maximum number of metrics of one page.
-const MAX_METRICS: usize = 16;
 /// Maximum size of the counter values that are kept for a namespace, in bytes.
 const MAX_COUNTERS_OF_NAMESPACE: usize = 8 << 20;
 /// Maximum size of the counter values that are kept for all namespaces, in bytes.
