@@ -209,6 +209,8 @@ impl fmt::Display for Requirement {
 
 #[cfg(test)]
 mod tests {
+    use limits::selector::BYTES;
+
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -258,6 +260,16 @@ mod tests {
         for text in ["", "tier", "!tier", "tier!=db", "tier notin (db)", "tier in (db,web)", "tier>1"] {
             assert_eq!(required(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn length_is_bounded() {
+        let text = |bytes: usize| "a,".repeat(bytes / 2 - 1) + "ab";
+        assert!(Selector::parse(&text(BYTES)).is_ok());
+        let message = "the selector has 65538 bytes, at most 65536 are allowed";
+        let long = text(BYTES + 2);
+        assert_eq!(Selector::parse(&long).unwrap_err().message, message);
+        assert_eq!(Selector::parse_scale(&long, Version::V1_38).unwrap_err().message, message);
     }
 
     #[test]

@@ -72,6 +72,18 @@ pub mod page {
     pub const METRICS: usize = 16;
 }
 
+/// Label selectors as text, in the status of a scale target.
+pub mod selector {
+    /// Maximum bytes of a selector.
+    pub const BYTES: usize = 64 << 10;
+}
+
+/// Quantities.
+pub mod quantity {
+    /// Maximum bytes of a quantity.
+    pub const BYTES: usize = 4 << 10;
+}
+
 /// The specs of HPAs.
 pub mod hpa {
     /// Maximum bytes of a spec as JSON. An HPA with a larger spec is not evaluated, nor is its spec decoded or stored.

@@ -3,11 +3,15 @@
 
 use std::str::FromStr;
 
+use limits::quantity::BYTES;
+
 use super::{Format, MOST_DIGITS, NANOS_PER_UNIT, ParseQuantityError, Quantity, divide_away_from_zero};
 
 const FORMAT_WRONG: ParseQuantityError = ParseQuantityError(
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
 );
+/// Kubernetes accepts longer texts. No system prints an amount with as many digits.
+const TOO_LONG: ParseQuantityError = ParseQuantityError("quantities must have at most 4096 bytes");
 const SUFFIX: ParseQuantityError = ParseQuantityError("unable to parse quantity's suffix");
 const NUMERIC: ParseQuantityError = ParseQuantityError("unable to parse numeric part of quantity");
 
@@ -40,6 +44,9 @@ impl FromStr for Quantity {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
             return Err(FORMAT_WRONG);
+        }
+        if text.len() > BYTES {
+            return Err(TOO_LONG);
         }
         let parts = cut(text)?;
         let scale = interpret(parts.suffix).ok_or(SUFFIX)?;
@@ -282,6 +289,13 @@ mod tests {
         for text in ["Pi", "Ei", "-.Ei", "e-10"] {
             assert_eq!(error(text), NUMERIC.0, "{text}");
         }
+    }
+
+    #[test]
+    fn length_is_bounded() {
+        assert_eq!(nanos(&"0".repeat(BYTES)), 0);
+        assert_eq!(error(&"0".repeat(BYTES + 1)), TOO_LONG.0);
+        assert!(TOO_LONG.0.contains(&BYTES.to_string()));
     }
 
     #[test]

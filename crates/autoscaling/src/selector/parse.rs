@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use limits::selector::BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::{Operator, Requirement, SelectorError, validate};
@@ -40,6 +41,7 @@ struct Token<'a> {
 
 /// Parses the text form. Returns the requirements in the order of the text.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
+    check_length(text)?;
     let mut parser = Parser::new(text);
     let mut requirements = Vec::new();
     loop {
@@ -64,6 +66,15 @@ pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError
             _ => return Err(parser.found(", expected: ',' or 'end of string'")),
         }
     }
+}
+
+/// Refuses a text that Kubernetes accepts, because its requirements would take 30 times its length.
+fn check_length(text: &str) -> Result<(), SelectorError> {
+    if text.len() <= BYTES {
+        return Ok(());
+    }
+    let message = format!("the selector has {} bytes, at most {BYTES} are allowed", text.len());
+    Err(SelectorError { message })
 }
 
 struct Parser<'a> {
@@ -248,6 +259,7 @@ impl LabelSelector {
     /// Fails like [`Selector::parse`](super::Selector::parse), and for the operators `<` and `>`, which the structured
     /// form lacks. Before 1.38, also fails for `!=`.
     pub fn parse(text: &str, version: Version) -> Result<Self, SelectorError> {
+        check_length(text)?;
         let mut requirements = requirements(text).map_err(|error| SelectorError {
             message: format!("couldn't parse the selector string \"{text}\": {error}"),
         })?;
