@@ -84,6 +84,14 @@ pub mod quantity {
     pub const BYTES: usize = 4 << 10;
 }
 
+/// Objects of the cluster.
+pub mod object {
+    /// The bytes of the largest object that etcd stores by default.
+    pub const BYTES: usize = 3 << 19;
+    /// Maximum number of labels, containers and other decoded parts of a pod, each of up to 80 bytes.
+    pub const PARTS: usize = 50_000;
+}
+
 /// The specs of HPAs.
 pub mod hpa {
     /// Maximum bytes of a spec as JSON. An HPA with a larger spec is not evaluated, nor is its spec decoded or stored.

@@ -8,6 +8,7 @@
 //! long, even with borrowed strings and types without the unused fields. To measure the difference, run `cargo bench
 //! --package watch-benchmark`.
 
+use limits::object::PARTS;
 use serde::Deserialize;
 
 use super::nesting::Nesting;
@@ -18,12 +19,14 @@ use super::{DecodeError, Text};
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The number of fields and elements that may still be decoded.
+    parts: usize,
 }
 
 impl<'a> Cursor<'a> {
     /// Creates a cursor at the first byte.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, parts: PARTS }
     }
 
     /// Decodes the object at the cursor. Calls `field` with each key. `field` must decode or [skip](Self::skip) the
@@ -78,6 +81,9 @@ impl<'a> Cursor<'a> {
             return Ok(());
         }
         loop {
+            let left = self.parts.checked_sub(1);
+            self.parts =
+                left.ok_or_else(|| DecodeError::new(format!("more than {PARTS} fields and elements")))?;
             part(self)?;
             if self.take(end) {
                 return Ok(());
@@ -336,6 +342,16 @@ mod tests {
         fields.unwrap();
         cursor.finish().unwrap();
         assert_eq!(keys, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn decoded_parts_are_bounded_and_skipped_ones_are_not() {
+        let list = |parts: usize| format!("[{}1]", "1,".repeat(parts - 1));
+        let decoded = |parts| Cursor::new(list(parts).as_bytes()).elements(Cursor::skip);
+        assert_eq!(decoded(PARTS), Ok(()));
+        assert_eq!(decoded(PARTS + 1).unwrap_err().message, "more than 50000 fields and elements");
+        let skipped = format!("{{\"a\":{}}}", list(2 * PARTS));
+        assert_eq!(Cursor::new(skipped.as_bytes()).fields(|_, value| value.skip()), Ok(()));
     }
 
     #[test]
