@@ -74,6 +74,11 @@ pub enum PageError {
     /// Too many series have the name and labels of the selector. The value is the limit.
     #[error("more than {0} series match: select fewer by their labels")]
     TooManySeries(usize),
+    /// The page takes too many comparisons with the names and labels of the selectors. The value is the limit.
+    #[error(
+        "it takes more than {0} comparisons to find the series: read fewer metrics from this path, or name fewer labels"
+    )]
+    TooManyComparisons(usize),
     /// Two samples have the same labels. The value is the line number of the second sample.
     #[error("line {0} repeats a series of this page")]
     DuplicateSeries(usize),

@@ -6,6 +6,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use limits::page::COMPARISONS;
+
 use crate::entry::Series;
 use crate::format::PageError;
 use crate::page::{Limits, Page};
@@ -48,7 +50,11 @@ pub struct Scrape {
 }
 
 #[derive(Debug)]
-struct AllFound(Vec<Found>);
+struct AllFound {
+    all: Vec<Found>,
+    /// The number of comparisons that the page may still take.
+    comparisons: usize,
+}
 
 #[derive(Debug)]
 struct Found {
@@ -69,7 +75,7 @@ impl Scrape {
             seen: BTreeSet::new(),
             error: None,
         };
-        let found = AllFound(selectors.into_iter().map(found).collect());
+        let found = AllFound { all: selectors.into_iter().map(found).collect(), comparisons: COMPARISONS };
         Self { page: Page::new(limits), found }
     }
 
@@ -81,7 +87,7 @@ impl Scrape {
     /// Finishes the page. Returns the samples of each selector.
     pub fn finish(mut self) -> Result<Vec<Samples>, PageError> {
         self.page.finish(|series| self.found.add(&series))?;
-        Ok(self.found.0.into_iter().map(|found| found.error.map_or(Ok(found.samples), Err)).collect())
+        Ok(self.found.all.into_iter().map(|found| found.error.map_or(Ok(found.samples), Err)).collect())
     }
 }
 
@@ -92,26 +98,30 @@ impl AllFound {
             return Err(PageError::RepeatedLabel { line: series.line, label });
         }
         let name = series.name();
-        for index in 0..self.0.len() {
-            let Some(found) = self.0.get_mut(index) else { break };
+        let mut taken = self.all.len();
+        for index in 0..self.all.len() {
+            let Some(found) = self.all.get_mut(index) else { break };
             if *name == *found.selector.series.as_bytes()
                 && found.error.is_none()
-                && let Err(error) = found.add(series)
+                && let Err(error) = found.add(series, &mut taken)
             {
                 (found.samples, found.seen) = (Vec::new(), BTreeSet::new());
                 found.error = Some(error.clone());
-                if self.0.iter().all(|found| found.error.is_some()) {
+                if self.all.iter().all(|found| found.error.is_some()) {
                     return Err(error);
                 }
             }
         }
+        self.comparisons =
+            self.comparisons.checked_sub(taken).ok_or(PageError::TooManyComparisons(COMPARISONS))?;
         Ok(())
     }
 }
 
 impl Found {
-    fn add(&mut self, series: &Series<'_>) -> Result<(), PageError> {
-        if !self.matches(series) {
+    /// Adds a series if it matches. Adds the number of comparisons to `taken`.
+    fn add(&mut self, series: &Series<'_>, taken: &mut usize) -> Result<(), PageError> {
+        if !self.matches(series, taken) {
             return Ok(());
         }
         if self.samples.len() >= self.limit {
@@ -125,10 +135,13 @@ impl Found {
         Ok(())
     }
 
-    fn matches(&self, series: &Series<'_>) -> bool {
+    fn matches(&self, series: &Series<'_>, taken: &mut usize) -> bool {
         self.selector.labels.iter().all(|(name, expected)| {
-            let value =
-                series.labels().find(|(found, value)| **found == *name.as_bytes() && !value.is_empty());
+            *taken += 1;
+            let value = series
+                .labels()
+                .inspect(|_| *taken += 1)
+                .find(|(found, value)| **found == *name.as_bytes() && !value.is_empty());
             value.map_or_else(|| expected.is_empty(), |(_, value)| *value == **expected)
         })
     }

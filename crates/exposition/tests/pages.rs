@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use exposition::{LabelsHash, Limits, Page, PageError, Reduce, Sample, Scrape, SeriesSelector, SyntaxError};
+use limits::page::{COMPARISONS, LABELS};
 use proptest::prelude::*;
 
 /// The name, labels, bits of the value, and timestamp of a series.
@@ -83,6 +84,24 @@ fn limits_hold_for_any_page() {
         scrape.push(b"a{b=\"1\"} 1\na{b=\"2\"} 1\na{b=\"3\"} 1\n# "),
         Err(PageError::TooManySeries(2))
     );
+}
+
+#[test]
+fn comparisons_of_a_page_are_bounded() {
+    // Without a value, a label of a selector is compared with each label of a series.
+    let labels: String = (0..LABELS).map(|label| format!("l{label}=\"\",")).collect();
+    let series = format!("a{{{labels}}} 1\n");
+    let last = ("last".to_owned(), "x".to_owned());
+    let selector = |labels: usize| {
+        let absent = (0..labels).map(|label| (format!("m{label}"), String::new()));
+        SeriesSelector { series: "a".into(), labels: absent.chain([last.clone()]).collect() }
+    };
+    let read = |labels: usize| {
+        let mut scrape = Scrape::new(Limits::default(), [selector(labels)]);
+        (0..5_000).try_for_each(|_| scrape.push(series.as_bytes()))
+    };
+    assert_eq!(read(1), Ok(()));
+    assert_eq!(read(29), Err(PageError::TooManyComparisons(COMPARISONS)));
 }
 
 #[test]
