@@ -274,6 +274,23 @@ fn nodes_and_depth_of_a_policy_are_bounded() {
 }
 
 #[test]
+fn texts_of_strange_characters_are_refused_in_few_words() {
+    for unit in
+        ["m\0o\0d\0e\0", "\0", "\u{202e}mode\u{2066}", "\u{feff}", "\u{fffd}\u{fffd}m\0", "\r", "\u{2028}"]
+    {
+        for bytes in [unit.len(), 1_000, MAX_BYTES, 1 << 20] {
+            let text = unit.repeat(bytes / unit.len());
+            for level in [Level::Annotation, Level::Namespaced, Level::Cluster] {
+                let Parsed { spec, problems } = parse(&text, level);
+                assert_eq!(spec, PolicySpec::default(), "{unit:?}");
+                let words: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                assert!(words.iter().all(|words| words.len() < 500), "{words:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn bounds_are_inclusive() {
     let padded = |bytes: usize| format!("mode: Paused #{}", "x".repeat(bytes - "mode: Paused #".len()));
     assert_eq!(parse(&padded(MAX_BYTES), Level::Annotation).problems, []);
