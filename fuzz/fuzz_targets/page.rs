@@ -5,6 +5,7 @@
 
 #![no_main]
 
+mod cost;
 mod cuts;
 mod plant;
 
@@ -20,7 +21,7 @@ const PRINTED: Limits = Limits { bytes: 8 << 10, line: 8 << 10, ..LIMITS };
 /// The name, the labels and the value of a series.
 type Read = (Vec<u8>, Vec<(Vec<u8>, String)>, f64);
 
-fuzz_target!(|input: &[u8]| {
+fuzz_target!(|input: &[u8]| cost::bounded(|| {
     let (lengths, bytes) = cuts::parts(input);
     let pieces = cuts::cut(bytes, lengths);
     let whole = read(LIMITS, &[bytes]);
@@ -50,7 +51,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(usage.containers.values().all(|usage| usage.memory_bytes > 0));
         }
     }
-});
+}));
 
 fn read(limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, PageError> {
     let mut all = Vec::new();

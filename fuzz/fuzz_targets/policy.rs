@@ -6,6 +6,7 @@
 
 #[path = "policy/composed.rs"]
 mod composed;
+mod cost;
 mod plant;
 
 use std::borrow::Cow;
@@ -24,7 +25,7 @@ const UNKNOWN: &str = "fuzzed";
 /// The first byte of an input for `composed::policy`. No UTF-8 text contains this byte.
 const COMPOSED: u8 = 0xff;
 
-fuzz_target!(|input: &[u8]| {
+fuzz_target!(|input: &[u8]| cost::bounded(|| {
     let text = match input {
         [COMPOSED, rest @ ..] => composed::policy(rest).map(Cow::Owned).ok(),
         _ => std::str::from_utf8(input).map(Cow::Borrowed).ok(),
@@ -48,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(with_unknown.problems.len() >= alone.problems.len().min(MAX_PROBLEMS));
         }
     }
-});
+}));
 
 fn check(parsed: &Parsed, now: Timestamp) {
     let spec = &parsed.spec;

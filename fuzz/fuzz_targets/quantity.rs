@@ -4,6 +4,7 @@
 
 #![no_main]
 
+mod cost;
 mod plant;
 
 use autoscaling::quantity::{Format, Quantity};
@@ -13,7 +14,7 @@ use num_traits::{Signed, ToPrimitive, Zero};
 
 const NANOS: u64 = 1_000_000_000;
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|text: &str| cost::bounded(|| {
     let (first, second) = text.split_once(' ').unwrap_or((text, "1"));
     let (Some(a), Some(b)) = (check(first), check(second)) else { return };
     let larger = |quantity: &Quantity| quantity.nanos().abs() == i128::MAX;
@@ -33,7 +34,7 @@ fuzz_target!(|text: &str| {
     if a <= b {
         assert!(a.value() <= b.value() && a.milli_value() <= b.milli_value());
     }
-});
+}));
 
 /// Parses a text and compares every conversion with exact arithmetic.
 fn check(text: &str) -> Option<Quantity> {

@@ -4,6 +4,7 @@
 
 #![no_main]
 
+mod cost;
 mod plant;
 
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +13,7 @@ use promql::{Answer, Query, QueryError, Tenant, Variables};
 const TENANT: Tenant<'static> = Tenant { label: "namespace", namespace: "shop" };
 const MATCHER: &str = "namespace=\"shop\"";
 
-fuzz_target!(|input: &[u8]| {
+fuzz_target!(|input: &[u8]| cost::bounded(|| {
     if let Ok(Answer::Vector(samples)) = Answer::parse(input, 10, false) {
         assert!(samples.len() <= 10 && samples.iter().all(|sample| sample.value.is_finite()));
         if let Ok(pods) = Answer::Vector(samples.clone()).by_pod() {
@@ -34,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(text) = query.text(&Variables { namespace: "shop", name: "web", pods: &pods }) {
         assert_eq!(selectors(&text).len(), selectors(printed).len(), "{text}");
     }
-});
+}));
 
 /// Returns the texts between braces outside strings. Every restricted selector has braces.
 fn selectors(printed: &str) -> Vec<&str> {

@@ -6,6 +6,7 @@
 
 #![no_main]
 
+mod cost;
 mod plant;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Labels = BTreeMap<String, String>;
 
-fuzz_target!(|input: &str| {
+fuzz_target!(|input: &str| cost::bounded(|| {
     let mut parts = input.splitn(3, '\u{1}');
     let text = parts.next().unwrap_or_default();
     let labels: Labels = parts.next().unwrap_or_default().split(';').map(pair).collect();
@@ -53,7 +54,7 @@ fuzz_target!(|input: &str| {
             assert_eq!(selector.matches(&labels), satisfied(&structured, &labels), "{json}");
         }
     }
-});
+}));
 
 fn pair(text: &str) -> (String, String) {
     let (key, value) = text.split_once('=').unwrap_or((text, ""));
