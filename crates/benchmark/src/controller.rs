@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -24,6 +24,9 @@ use crate::observations::{Micros, Usage, now};
 
 /// Time limit of a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The interval between two requests of the page that shows whether the process is ready.
+const READY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The command line of Concertina, with only the flags that a run needs.
 const OWN: &str = "{concertina} --kubeconfig={kubeconfig} --secure-port=0 --health-address=127.0.0.1:{port} \
@@ -207,6 +210,18 @@ impl Controller {
             Some(page) => page.read().await,
             None => Ok(BTreeMap::new()),
         }
+    }
+
+    /// Waits until the process is ready. Fails after `limit`.
+    pub(crate) async fn ready(&self, limit: Duration) -> Result<(), Failure> {
+        let page = self.page.clone().ok_or("the controller has no page that shows whether it is ready")?;
+        let page = Page { path: "/readyz".to_owned(), ..page };
+        let ready = async {
+            while page.read().await.is_err() {
+                sleep(READY_INTERVAL).await;
+            }
+        };
+        timeout(limit, ready).await.map_err(|_| format!("the controller is not ready after {limit:?}").into())
     }
 
     /// Starts or stops the count of the controller's instructions.

@@ -20,7 +20,7 @@ use crate::Failure;
 use crate::controller::{CommandLine, Controller, Placeholders};
 use crate::measure::{Run, Spread};
 use crate::observations::{Micros, Observations, Usage};
-use crate::run::{ServerUnderLoad as _, flag, text};
+use crate::run::{ServerUnderLoad as _, flag, switch, text};
 use crate::simulated::{SERVER, Server};
 use crate::workload::{ALL, Kind, Way, Workload};
 
@@ -46,6 +46,8 @@ pub(crate) struct Hostile {
     /// The measured time with the attack.
     attacked: Duration,
     folder: PathBuf,
+    /// Whether an attack with an effect on others is a failure.
+    strict: bool,
 }
 
 pub(crate) fn command() -> Command {
@@ -66,6 +68,7 @@ pub(crate) fn command() -> Command {
         .arg(text("hostile", "Seconds measured with the tenant").default_value("45"))
         .arg(flag("Flag to append to the command line of the controller; repeatable"))
         .arg(text("out", "Folder for the table").default_value("target/scale"))
+        .arg(switch("strict", "Fail if 0.1 % of the other syncs are late, or memory exceeds its bound"))
 }
 
 /// Reads the arguments of the subcommand.
@@ -84,6 +87,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
         calm: seconds("calm")?,
         attacked: seconds("hostile")?,
         folder: text("out").into(),
+        strict: matches.get_flag("strict"),
     })
 }
 
@@ -112,6 +116,12 @@ pub(crate) async fn run(options: &Hostile) -> Result<(), Failure> {
         std::fs::write(folder.join("hostile.txt"), table(&rows))?;
     }
     print!("{}", table(&rows));
+    let harmful: Vec<_> = rows.iter().filter(|row| !row.is_within_bounds()).map(|row| &*row.title).collect();
+    if options.strict && !harmful.is_empty() {
+        return Err(
+            format!("syncs of others are late, or memory exceeds its bound: {}", harmful.join(", ")).into()
+        );
+    }
     Ok(())
 }
 
@@ -200,7 +210,18 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
     let flood =
         if way.floods_port() { Some(Flood::start(way, address, options.attacked, folder)?) } else { None };
     server.attack(options.attacked).await?;
-    let (hostile, actions) = part(options, &workload, &mut server, &mut guarded, options.attacked).await?;
+    let (mut hostile, actions) =
+        part(options, &workload, &mut server, &mut guarded, options.attacked).await?;
+    let restarted = if way == Way::Restart {
+        let (standby, time) = restart(&mut guarded).await?;
+        sleep(options.warm_up).await;
+        server.measure(options.attacked, guarded.controller.pid).await?;
+        hostile = part(options, &workload, &mut server, &mut guarded, options.attacked).await?.0;
+        standby.stop().await?;
+        Some(time)
+    } else {
+        None
+    };
     let (made, answered) = match flood {
         Some(flood) => {
             let (begun, answered) = flood.end().await?;
@@ -217,7 +238,20 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
         calm,
         hostile,
         exits: guarded.exits,
+        restarted,
     })
+}
+
+/// Kills the controller, and starts two replicas at once. Returns the standby, and the time until both are ready.
+async fn restart(guarded: &mut Guarded<'_>) -> Result<(Controller, Duration), Failure> {
+    let start = || guarded.command.start(&guarded.places, &guarded.log);
+    let (first, second) = (start()?, start()?);
+    std::mem::replace(&mut guarded.controller, first).kill().await?;
+    guarded.cpu += guarded.last.cpu;
+    guarded.last = Usage::default();
+    let started = Instant::now();
+    tokio::try_join!(guarded.controller.ready(READY_LIMIT), second.ready(READY_LIMIT))?;
+    Ok((second, started.elapsed()))
 }
 
 /// Samples the controller during the measured time. Returns the figures and the number of the tenant's actions.
@@ -283,6 +317,11 @@ pub(crate) fn longest_gap(observed: &Observations) -> f64 {
 const MEMORY_FACTOR: f64 = 1.3;
 const MEMORY_SUMMAND: f64 = 64.0 * 1_048_576.0;
 
+/// Maximum time from a start to the readiness of both replicas.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Minimum share of the syncs of other tenants that are on time.
+const ON_TIME: f64 = 0.999;
+
 /// The figures of the measured time without or with the attack.
 #[derive(Debug, Clone)]
 struct Part {
@@ -317,6 +356,20 @@ struct Row {
     hostile: Part,
     /// The number of times that the controller exited or was killed at [`MEMORY_LIMIT`].
     exits: usize,
+    /// The time until two replicas were ready after a restart.
+    restarted: Option<Duration>,
+}
+
+impl Row {
+    /// Returns the bound of the resident bytes during the attack.
+    fn bound(&self) -> f64 {
+        self.calm.resident * MEMORY_FACTOR + MEMORY_SUMMAND
+    }
+
+    /// Returns whether the attack stays without effect on others.
+    fn is_within_bounds(&self) -> bool {
+        self.hostile.on_time >= ON_TIME && self.hostile.peak <= self.bound() && self.exits == 0
+    }
 }
 
 /// Renders the table as Markdown.
@@ -324,10 +377,10 @@ fn table(rows: &[Row]) -> String {
     let mut out = String::from(
         "| | actions per second (actual of intended) | syncs on time without, with | lateness p99, max | syncs made / due without, with | \
          resident without, with, maximum; bound | cores of the controller without, with | cores of the server without, with | \
-         longest time without renewal without, with | exits |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+         longest time without renewal without, with | exits | ready after a restart |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in rows {
-        let Row { title, wanted, made, answered, calm, hostile, exits } = row;
+        let Row { title, wanted, made, answered, calm, hostile, exits, restarted } = row;
         let rate = match (wanted, answered) {
             (0.0, _) => "–".to_owned(),
             (_, None) => format!("{made:.0} of {wanted:.0}"),
@@ -338,12 +391,14 @@ fn table(rows: &[Row]) -> String {
             |late| format!("{:.2} s, {:.2} s of {}", late.p99, late.max, late.count),
         );
         let megabytes = |bytes: f64| format!("{:.0}", bytes / 1_048_576.0);
-        let bound = calm.resident * MEMORY_FACTOR + MEMORY_SUMMAND;
+        let bound = row.bound();
+        let restarted =
+            restarted.map_or_else(|| "–".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()));
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
             "| {title} | {rate} | {:.2} %, {:.2} % | {late} | {:.1} %, {:.1} % | {}, {}, {} MiB; {} MiB | {:.2}, {:.2} | {:.2}, {:.2} | \
-             {:.1} s, {:.1} s | {exits} |",
+             {:.1} s, {:.1} s | {exits} | {restarted} |",
             calm.on_time * 100.0,
             hostile.on_time * 100.0,
             calm.done * 100.0,

@@ -147,6 +147,10 @@ pub(crate) enum Way {
     Pods,
     /// The given number of HPAs of an extreme size, each changed once per second.
     Large(Shape, usize),
+    /// The given number of HPAs with an expensive annotation, each changed once per second.
+    Policies(usize),
+    /// 200 HPAs with an expensive annotation are in the list from which two replicas start.
+    Restart,
     /// 5,000 TLS handshakes per second on the secure port.
     Handshakes,
     /// Requests with made-up bearer tokens on the secure port.
@@ -165,7 +169,7 @@ pub(crate) enum Shape {
 }
 
 /// The name, the attack and the title of each attack, in the order of the table.
-pub(crate) const ALL: [(&str, Way, &str); 14] = [
+pub(crate) const ALL: [(&str, Way, &str); 17] = [
     ("edits", Way::Edits, "30 HPAs changed each second"),
     ("queries", Way::Queries, "an HPA with 10,000 external metrics"),
     ("hanging", Way::Hanging, "2,000 HPAs by metrics that never respond"),
@@ -175,6 +179,9 @@ pub(crate) const ALL: [(&str, Way, &str); 14] = [
     ("large-failures-20", Way::Large(Shape::Failures, 20), "20 HPAs with 20,000 failing metrics each"),
     ("large-product-1", Way::Large(Shape::Product, 1), "1 HPA with 10,000 metrics and 1,000 pods"),
     ("large-product-20", Way::Large(Shape::Product, 20), "20 HPAs with 10,000 metrics and 1,000 pods each"),
+    ("policies-1", Way::Policies(1), "1 HPA with an expensive annotation, changed each second"),
+    ("policies-30", Way::Policies(30), "30 HPAs with expensive annotations, changed each second"),
+    ("policies-restart", Way::Restart, "restart with 200 expensive annotations"),
     ("handshakes", Way::Handshakes, "TLS handshakes"),
     ("tokens", Way::Tokens, "made-up tokens"),
     ("events", Way::Events, "5,000 changed pods and HPAs per second"),
@@ -193,6 +200,8 @@ impl Way {
             Self::Pods => (10, 1_000),
             Self::Large(Shape::Product, count) => (count, 1_000),
             Self::Large(_, count) => (count, 3),
+            Self::Policies(count) => (count, 1),
+            Self::Restart => (200, 1),
             Self::Handshakes | Self::Tokens => (0, 0),
         }
     }
@@ -200,11 +209,11 @@ impl Way {
     /// Returns the intended number of actions per second. 0 means a single action at the start.
     pub(crate) fn rate(self) -> f64 {
         match self {
-            Self::Queries | Self::Hanging => 0.0,
+            Self::Queries | Self::Hanging | Self::Restart => 0.0,
             Self::Edits | Self::Kinds => 30.0,
             Self::Events | Self::Handshakes => 5_000.0,
             Self::Pods => 250.0,
-            Self::Large(_, count) => count as f64,
+            Self::Large(_, count) | Self::Policies(count) => count as f64,
             Self::Tokens => 1_000.0,
         }
     }

@@ -16,6 +16,8 @@ use crate::workload::Workload;
 use crate::workload::{ABSENT_METRIC, HOSTILE, Shape, Way};
 use crate::world::World;
 
+/// The annotation with the policy of an HPA.
+const POLICY: &str = "concertina.dev/policy";
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 /// The minimum interval between two rounds of actions.
 const ROUND: Duration = Duration::from_millis(10);
@@ -106,7 +108,7 @@ impl<'a> Tenant<'a> {
         if matches!(self.way, Way::Large(..)) {
             return self.put_large(&name, 0);
         }
-        let hpa = json!({
+        let mut hpa = json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
             "metadata": {"namespace": HOSTILE, "name": name},
             "spec": {
@@ -114,6 +116,9 @@ impl<'a> Tenant<'a> {
                 "minReplicas": 1, "maxReplicas": 2_000, "metrics": metrics(self.way, number),
             },
         });
+        if matches!(self.way, Way::Policies(_) | Way::Restart) {
+            hpa["metadata"]["annotations"][POLICY] = annotation(number).into();
+        }
         if let Err(status) = self.cluster.create(hpa) {
             eprintln!("{HOSTILE}/{name}: {status}");
         }
@@ -150,8 +155,14 @@ impl<'a> Tenant<'a> {
                     self.annotate("pods", &pod, turn);
                 }
             }
+            Way::Policies(_) => {
+                if let Some(mut hpa) = self.cluster.get(HPAS, HOSTILE, &self.name(turn)) {
+                    hpa["metadata"]["annotations"][POLICY] = annotation(turn).into();
+                    let _ = self.cluster.update(hpa);
+                }
+            }
             Way::Pods => self.world.replace_pod(self.cluster, self.first + turn % apps),
-            Way::Queries | Way::Hanging | Way::Handshakes | Way::Tokens => {}
+            Way::Queries | Way::Hanging | Way::Restart | Way::Handshakes | Way::Tokens => {}
         }
     }
 
@@ -167,6 +178,19 @@ impl<'a> Tenant<'a> {
         object["metadata"]["annotations"]["example.com/turn"] = turn.to_string().into();
         let _ = self.cluster.update(object);
     }
+}
+
+/// Returns a valid policy that takes long to read, for its size and for the nodes that a policy may have. Each turn has
+/// another text.
+fn annotation(turn: usize) -> String {
+    let schedule = |index: usize| {
+        format!(
+            "- {{name: a{index}, timeZone: America/New_York, start: '0 0 29 2 *', end: '* * * * *', minReplicas: 1}}\n"
+        )
+    };
+    let schedules: String = (0..100).map(schedule).collect();
+    let unknown = "{a: 0}, ".repeat(1_200);
+    format!("schedules:\n{schedules}unknown: [{unknown}]\n# {turn}")
 }
 
 /// Returns `spec.metrics` of the tenant's HPA with the given number.
