@@ -34,7 +34,9 @@ use parking_lot::Mutex;
 use crate::bugs::PlantedBug;
 use crate::judge::{Violation, check};
 use crate::many_seeds::{Rng, each_seed, print};
-use crate::plan::{Action, Event, Fallback, Metric, Mode, NAMES, Pending, Plan, Policy, Schedule};
+use crate::plan::{
+    Action, Event, Failure, Fallback, List, Metric, Mode, NAMES, Pending, Plan, Policy, Schedule,
+};
 use crate::world::Write;
 
 /// A fast allocator, because allocation takes a fifth of the time of a run.
@@ -152,7 +154,7 @@ impl Tally {
         self.failures += u64::from(outcome.violation.is_some());
         let mut hasher = DefaultHasher::new();
         seed.hash(&mut hasher);
-        for (at, Write { hpa, from, to }) in &outcome.facts {
+        for (at, Write { hpa, from, to, .. }) in &outcome.facts {
             (at, hpa, from, to).hash(&mut hasher);
         }
         // XOR makes the digest independent of the order of the seeds.
@@ -161,6 +163,8 @@ impl Tally {
 }
 
 const MINUTE: i64 = 60_000;
+/// Maximum time from the end of failures to a complete list, which a process may attempt once a minute.
+const KNOWN: i64 = 90_000;
 /// Starts of runs, each with a time zone. The first three time zones change their clocks 20 minutes after the start.
 const STARTS: [(&str, &str); 4] = [
     ("2030-03-31T00:40:00Z", "Europe/Berlin"),
@@ -191,7 +195,34 @@ fn draw(seed: u64) -> Plan {
         let event = event(&mut rng, &plan, at, zone);
         plan.events.push((at, event));
     }
+    if rng.percent(40) {
+        unlist(&mut rng, &mut plan);
+    }
     plan
+}
+
+/// Adds a time in which a list of policies fails, at a start or a failover.
+fn unlist(rng: &mut Rng, plan: &mut Plan) {
+    let start = number(rng, 4 * MINUTE, 22 * MINUTE);
+    let list = rng.pick(&[List::Resources, List::Namespaced, List::Cluster, List::Namespaces]);
+    let (failure, seconds) = match rng.below(4) {
+        0 => (Failure::Forbidden, number(rng, 30, 150)),
+        1 if list != List::Namespaces => (Failure::NotFound, number(rng, 30, 150)),
+        2 => (Failure::Slow(u64::try_from(number(rng, 5, 25)).unwrap()), 90),
+        _ => (Failure::Unavailable, number(rng, 30, 150)),
+    };
+    let (is_start, end) = (rng.percent(50), start + seconds * 1000);
+    let mut added = vec![
+        (start, Event::Unlisted { list, failure, is_start }),
+        (end, Event::Listed),
+        (end + KNOWN, Event::Known),
+    ];
+    if !is_start || rng.percent(50) {
+        // After this failover, a process leads that has started without the list.
+        added.push((start + number(rng, 5_000, 25_000), Event::Death));
+    }
+    plan.events.extend(added);
+    plan.events.sort_by_key(|(at, _)| *at);
 }
 
 fn number(rng: &mut Rng, low: i64, high: i64) -> i64 {

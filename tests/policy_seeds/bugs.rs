@@ -45,7 +45,12 @@ bugs! { PlantedBug:
     GuardScales: "guard-scales",
     /// The policy of a tenant uses a mode that the platform does not allow.
     ModeAllowed: "mode-allowed",
+    /// Nothing waits for policies: a list of policies that fails counts as one of a server without policies.
+    UnlistedIsUnserved: "unlisted-is-unserved",
 }
+
+/// The API group of policies.
+const GROUP: &str = "autoscaling.concertina.dev";
 
 /// Changes the responses that one process receives.
 #[derive(Debug)]
@@ -75,6 +80,10 @@ impl Alteration {
                 return Status::new(500, "InternalError", "planted").into();
             }
             return answer;
+        }
+        let failed = answer.code().is_some_and(|code| code >= 400);
+        if bug == PlantedBug::UnlistedIsUnserved && failed && exchange.path.contains(GROUP) {
+            return Status::not_found(GROUP, "scalingpolicies", "").into();
         }
         let is_hpa = exchange.path.ends_with("/horizontalpodautoscalers");
         if !is_hpa && !exchange.path.ends_with("scalingpolicies") {

@@ -37,6 +37,8 @@ struct Followed<'a> {
     /// The time of the last event or edge.
     disturbed: i64,
     died: Vec<i64>,
+    /// The time until which a list of policies may be unknown.
+    unknown_to: i64,
     /// The sync periods in seconds, each with the time from which it applies.
     periods: Vec<(i64, i64)>,
     /// Earliest time since which the controller may have observed only failures of each metric. It may have missed a
@@ -79,6 +81,7 @@ impl<'a> Followed<'a> {
             quiet: (0, FAILOVER),
             disturbed: 0,
             died: vec![0],
+            unknown_to: 0,
             failing_earliest: [None; 2],
             recovered: [i64::MIN / 2; 2],
             fallbacks_since: None,
@@ -125,8 +128,13 @@ impl<'a> Followed<'a> {
         if !self.subject.apply(at, event) {
             return;
         }
-        if *event == Event::Death {
+        if event.ends_process() {
             self.died.push(at);
+        }
+        if matches!(event, Event::Unlisted { .. }) {
+            let is_known = |(_, event): &&(i64, Event)| *event == Event::Known;
+            self.unknown_to =
+                self.plan.events.iter().find(|event| event.0 > at && is_known(event)).unwrap().0;
         }
         let (old, new) = (earlier.inputs(at), self.subject.inputs(at));
         for metric in 0..2 {
@@ -144,7 +152,8 @@ impl<'a> Followed<'a> {
             self.periods.push((at, new.period));
         }
         self.drop_to_zero(at, event, &old, &new);
-        self.fallbacks_since = if new.has_fallbacks() { self.fallbacks_since.or(Some(at)) } else { None };
+        let since = self.fallbacks_since.filter(|_| *event != Event::Known).unwrap_or(at);
+        self.fallbacks_since = new.has_fallbacks().then_some(since);
         // Several events within the window are treated as one.
         if at - self.before.1 > WINDOW {
             self.before = (earlier, at);
@@ -162,7 +171,7 @@ impl<'a> Followed<'a> {
             && at - self.last_death() > 2 * FAILOVER;
         let is_drop = matches!(event, Event::Zero { .. });
         self.has_dropped =
-            new.is_zero() && *event != Event::Death && (self.has_dropped || is_drop && were_loaded);
+            new.is_zero() && !event.ends_process() && (self.has_dropped || is_drop && were_loaded);
         let is_loaded = new.zero && !new.metrics.iter().any(|metric| !matches!(metric, Metric::Value(1..)));
         self.loaded_since = if is_loaded { self.loaded_since.or(Some(at)) } else { None };
     }
@@ -177,6 +186,15 @@ impl<'a> Followed<'a> {
     }
 
     fn write(&mut self, at: i64, write: Write) -> Result<(), Violation> {
+        if write.is_premature {
+            let Write { from, to, .. } = write;
+            return Err(self.violation("known policies", at, &format!("{from} to {to}")));
+        }
+        // Without policies, HPAs that had none follow their metrics.
+        if at < self.unknown_to {
+            self.count = write.to;
+            return Ok(());
+        }
         let mut allowed = Vec::new();
         let mut subjects = vec![(&self.subject, at), (&self.subject, at - WINDOW)];
         if at - self.before.1 <= WINDOW {
@@ -206,7 +224,7 @@ impl<'a> Followed<'a> {
     /// Checks the count before `next`, if enough time has passed since the last change.
     fn is_settled(&self, next: i64, judged: &mut u64) -> Result<(), Violation> {
         let (since, allowance) = self.quiet;
-        if next - since <= allowance {
+        if next - since <= allowance || next <= self.unknown_to + FAILOVER {
             return Ok(());
         }
         *judged += 1;

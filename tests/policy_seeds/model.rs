@@ -73,7 +73,7 @@ impl Subject {
             Event::Label { hpa, is_set } if *hpa == self.hpa => self.is_labelled = *is_set,
             Event::Namespaced(policy) => self.namespaced.clone_from(policy),
             Event::Cluster(policy) => self.cluster.clone_from(policy),
-            Event::Death => {}
+            Event::Death | Event::Unlisted { .. } | Event::Listed | Event::Known => {}
             _ => return false,
         }
         true

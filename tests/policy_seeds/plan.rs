@@ -51,6 +51,49 @@ pub(crate) enum Event {
     },
     /// The leader dies, and another replica starts.
     Death,
+    /// A list of policies fails from now on. Two new replicas start, if they replace the others.
+    Unlisted {
+        list: List,
+        failure: Failure,
+        is_start: bool,
+    },
+    /// All lists succeed again.
+    Listed,
+    /// All replicas must know the policies again.
+    Known,
+}
+
+/// A list that the policies of HPAs depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    /// The resources of the API group.
+    Resources,
+    /// The ScalingPolicies.
+    Namespaced,
+    /// The ClusterScalingPolicies.
+    Cluster,
+    /// The labels of namespaces.
+    Namespaces,
+}
+
+/// The way in which a list fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// 403.
+    Forbidden,
+    /// 503.
+    Unavailable,
+    /// 404, so the policies are not served.
+    NotFound,
+    /// The response takes this number of seconds.
+    Slow(u64),
+}
+
+impl Event {
+    /// Whether the processes may have lost their memory of metrics.
+    pub(crate) fn ends_process(&self) -> bool {
+        matches!(self, Self::Death | Self::Unlisted { .. } | Self::Known)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

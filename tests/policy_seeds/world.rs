@@ -16,12 +16,15 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use crate::bugs::{Alteration, PlantedBug};
-use crate::plan::{Event, LABEL, METRICS, Metric, NAMES, Plan, Policy, metric_name};
+use crate::plan::{Event, Failure, LABEL, List, METRICS, Metric, NAMES, Plan, Policy, metric_name};
 use crate::support::objects::{SHOP, external, hpa, pod};
 use crate::support::{Fixture, Process};
 
 /// The replicas of each target at the start.
 pub(crate) const FIRST_COUNT: i64 = 4;
+/// The time for which HPAs without a policy wait for a list that fails with 503.
+const PATIENCE: Duration = Duration::from_mins(1);
+const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const ANNOTATION: &str = "concertina.dev/policy";
 const NAMESPACED: (&str, &str, &str) = ("ScalingPolicy", "autoscaling.concertina.dev/scalingpolicies", SHOP);
 const CLUSTER: (&str, &str, &str) =
@@ -33,6 +36,8 @@ pub(crate) struct Write {
     pub(crate) hpa: usize,
     pub(crate) from: i64,
     pub(crate) to: i64,
+    /// Whether a policy that the process cannot know yet may forbid the write.
+    pub(crate) is_premature: bool,
 }
 
 type Writes = Arc<Mutex<Vec<(i64, Write)>>>;
@@ -44,6 +49,43 @@ struct Recorded {
     started: Instant,
     writes: Writes,
     alteration: Alteration,
+    /// The time at which the process started.
+    since: Instant,
+    unlisted: Arc<Mutex<Option<Unlisted>>>,
+    annotated: Annotated,
+}
+
+/// The times at which HPAs got their annotations.
+type Annotated = Arc<Mutex<[Option<Instant>; NAMES.len()]>>;
+
+/// A list of policies that fails.
+#[derive(Debug, Clone, Copy)]
+struct Unlisted {
+    failure: Failure,
+    since: Instant,
+}
+
+impl Recorded {
+    /// Whether the process writes a Scale although policies that it cannot know may forbid the write.
+    fn is_premature(&self, hpa: usize) -> bool {
+        let Some(Unlisted { failure, since }) = *self.unlisted.lock() else { return false };
+        // A process that is older knows the policies.
+        if self.since < since || failure == Failure::NotFound {
+            return false;
+        }
+        let waits = match failure {
+            Failure::Forbidden | Failure::NotFound => false,
+            Failure::Unavailable => self.since.elapsed() < PATIENCE,
+            Failure::Slow(seconds) => self.since.elapsed() < Duration::from_secs(seconds),
+        };
+        let is_annotated = self.annotated.lock()[hpa].is_some_and(|at| at.elapsed() > Duration::from_secs(1));
+        let object = self.cluster.get(HPAS, SHOP, NAMES[hpa]).unwrap();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_slow = matches!(failure, Failure::Slow(_));
+        let had_policy =
+            is_annotated || conditions.iter().any(|condition| condition["type"] == "ScalingPolicyActive");
+        waits || (had_policy && !is_slow)
+    }
 }
 
 impl Link for Recorded {
@@ -54,11 +96,14 @@ impl Link for Recorded {
                 path.as_ref().and_then(|(_, path)| self.cluster.scale(path)).map(|scale| scale.spec_replicas);
             let answer = server.answer(exchange.clone()).await;
             if let (Some((hpa, path)), Some(from), Some(200)) = (path, from, answer.code()) {
+                let is_premature = self.is_premature(hpa);
                 let scale = self.cluster.scale(&path).unwrap();
                 let to = scale.spec_replicas;
                 // The status of the target follows at once.
                 self.cluster.put_scale(&path, BareScale { status_replicas: to, ..scale });
-                self.writes.lock().push((millis(self.started.elapsed()), Write { hpa, from, to }));
+                self.writes
+                    .lock()
+                    .push((millis(self.started.elapsed()), Write { hpa, from, to, is_premature }));
             }
             self.alteration.answer(&exchange, answer)
         })
@@ -97,6 +142,10 @@ struct World<'a> {
     processes: Vec<(String, Process)>,
     starts: usize,
     bug: Option<PlantedBug>,
+    unlisted: Arc<Mutex<Option<Unlisted>>>,
+    /// The fault of the list that fails.
+    fault: Option<FaultId>,
+    annotated: Annotated,
 }
 
 /// Runs a plan. Returns the writes of Scales, with their times in milliseconds.
@@ -111,6 +160,9 @@ pub(crate) async fn play(plan: &Plan, bug: Option<PlantedBug>) -> Vec<(i64, Writ
         processes: Vec::new(),
         starts: 0,
         bug,
+        unlisted: Arc::default(),
+        fault: None,
+        annotated: Arc::default(),
     };
     for (index, name) in NAMES.iter().enumerate() {
         world.stage.target(name, FIRST_COUNT);
@@ -161,6 +213,9 @@ impl World<'_> {
             started: self.started,
             writes: Arc::clone(&self.writes),
             alteration: Alteration::new(self.bug, number),
+            since: Instant::now(),
+            unlisted: Arc::clone(&self.unlisted),
+            annotated: Arc::clone(&self.annotated),
         };
         let process = Process::start_behind(&self.stage, &identity, config, Some(Arc::new(link)));
         self.processes.push((identity, process));
@@ -170,6 +225,7 @@ impl World<'_> {
         match event {
             Event::Metric { hpa, metric, state } => self.metric(*hpa, *metric, *state),
             Event::Annotation { hpa, policy } => {
+                self.annotated.lock()[*hpa] = policy.as_ref().map(|_| Instant::now());
                 let text = policy.as_ref().map(|policy| policy.spec(self.plan, &[*hpa]).to_string());
                 self.stage.edit(NAMES[*hpa], |hpa| {
                     hpa["metadata"]["annotations"] = match text {
@@ -191,6 +247,12 @@ impl World<'_> {
             }
             Event::PendingPods { hpa, pods } => self.pending(NAMES[*hpa], *pods),
             Event::Death => self.death(),
+            Event::Unlisted { list, failure, is_start } => self.unlist(*list, *failure, *is_start),
+            Event::Listed => {
+                *self.unlisted.lock() = None;
+                self.fault.take().map(|fault| self.stage.cluster.faults().remove(fault));
+            }
+            Event::Known => {}
         }
     }
 
@@ -260,6 +322,32 @@ impl World<'_> {
         self.stage.create(json!({
             "apiVersion": "autoscaling.concertina.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec,
         }));
+    }
+
+    /// Lets a list of policies fail. Replaces all processes, or the leader.
+    fn unlist(&mut self, list: List, failure: Failure, is_start: bool) {
+        let action = match failure {
+            Failure::Forbidden => FaultAction::Status(Status::new(403, "Forbidden", "planned")),
+            Failure::Unavailable => FaultAction::Status(Status::new(503, "ServiceUnavailable", "planned")),
+            Failure::NotFound => FaultAction::Status(Status::new(404, "NotFound", "planned")),
+            Failure::Slow(seconds) => FaultAction::Delay(Duration::from_secs(seconds)),
+        };
+        let suffix = match list {
+            List::Resources => "/autoscaling.concertina.dev/v1alpha1",
+            List::Namespaced => "/scalingpolicies",
+            List::Cluster => "/clusterscalingpolicies",
+            List::Namespaces => "/v1/namespaces",
+        };
+        self.fault = Some(self.stage.fault(suffix, action));
+        *self.unlisted.lock() = Some(Unlisted { failure, since: Instant::now() });
+        if !is_start {
+            return self.death();
+        }
+        for (_, process) in self.processes.drain(..) {
+            process.cut_off();
+        }
+        self.start();
+        self.start();
     }
 
     /// Disconnects the leader permanently and starts another process.
