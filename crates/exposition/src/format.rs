@@ -76,7 +76,7 @@ pub enum PageError {
     TooManySeries(usize),
     /// The page takes too many comparisons with the names and labels of the selectors. The value is the limit.
     #[error(
-        "it takes more than {0} comparisons to find the series: read fewer metrics from this path, or name fewer labels"
+        "it takes more than {0} comparisons to find the series: expose fewer series at this path, or select them by fewer labels"
     )]
     TooManyComparisons(usize),
     /// Two samples have the same labels. The value is the line number of the second sample.

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use limits::page::COMPARISONS;
+use limits::page::{COMPARISONS, METRICS};
 
 use crate::entry::Series;
 use crate::format::PageError;
@@ -98,7 +98,7 @@ impl AllFound {
             return Err(PageError::RepeatedLabel { line: series.line, label });
         }
         let name = series.name();
-        let mut taken = self.all.len();
+        let mut taken = METRICS;
         for index in 0..self.all.len() {
             let Some(found) = self.all.get_mut(index) else { break };
             if *name == *found.selector.series.as_bytes()

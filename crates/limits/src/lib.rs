@@ -70,8 +70,9 @@ pub mod page {
     pub const LABELS: usize = 64;
     /// Maximum number of metrics that are read from one page.
     pub const METRICS: usize = 16;
-    /// Maximum number of comparisons of a page's names and labels with those of the metrics.
-    pub const COMPARISONS: usize = 8_000_000;
+    /// Maximum number of comparisons of a page's names and labels with those of the metrics. Each series counts as one
+    /// for each of [`METRICS`] metrics, so that it also bounds the number of series.
+    pub const COMPARISONS: usize = 3_000_000;
 }
 
 /// Label selectors as text, in the status of a scale target.
