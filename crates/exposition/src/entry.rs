@@ -27,6 +27,9 @@ impl Span {
     }
 }
 
+/// Up to this number of labels, a comparison of each with all others is faster than a sort.
+const FEW: usize = 8;
+
 /// The names and values of the labels of the current entry. The next entry reuses the memory.
 pub(crate) type Spans = Vec<(Span, Span)>;
 
@@ -117,14 +120,18 @@ impl<'a> Series<'a> {
             set.map(|(name, _)| self.slice(*name))
         };
         // Names have no escapes, except for quoted ones.
-        let has_escapes = set().any(|name| name.contains(&b'\\'));
-        set().enumerate().find_map(|(index, name)| {
-            let is_same =
-                |earlier: &[u8]| earlier == name || (has_escapes && unescape(earlier) == unescape(name));
-            let is_repeated =
-                set().take(index).any(is_same) || (has_escapes && *unescape(name) == *b"__name__");
-            (is_repeated || name == b"__name__").then(|| unescape(name))
-        })
+        if self.labels.len() > FEW || set().any(|name| name.contains(&b'\\')) {
+            let mut names: Vec<_> = set().map(unescape).chain([Cow::Borrowed(b"__name__".as_slice())]).collect();
+            names.sort_unstable();
+            return names.windows(2).find_map(|pair| match pair {
+                [one, other] if one == other => Some(one.clone()),
+                _ => None,
+            });
+        }
+        let repeated = set().enumerate().find(|(index, name)| {
+            *name == b"__name__" || set().take(*index).any(|earlier| earlier == *name)
+        });
+        repeated.map(|(_, name)| Cow::Borrowed(name))
     }
 
     fn slice(&self, span: Span) -> &'a [u8] {
