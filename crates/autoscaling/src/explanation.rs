@@ -20,7 +20,7 @@ pub use self::reading::{
     Assumed, Corrected, FailedMetric, LISTED_PODS, Measure, MetricExplanation, MetricReading, PodCount,
     PodGroup, PodVerdict, ProposalReason, Subject, UnmatchedSamples,
 };
-pub use self::sentence::LimitingStep;
+pub use self::sentence::{Amendments, LimitingStep, ReplacedCount};
 use crate::failure::ScaleFailureClass;
 use crate::history::{Direction, Recommendation};
 use crate::spec::{PolicyKind, SelectPolicy};

@@ -6,6 +6,8 @@
 
 #[path = "recordings/recomputation.rs"]
 mod recomputation;
+#[path = "recordings/sentences.rs"]
+mod sentences;
 #[path = "recordings/world.rs"]
 mod world;
 
@@ -194,6 +196,9 @@ fn one(world: &mut World, key: &str, stored: &mut HpaState, settings: &Settings,
             }
         }
     }
+    let sentence = decision.explanation().sentence(now);
+    let faults = sentences::faults(&sentence, decision.explanation(), decision.count(), false);
+    assert!(faults.is_empty(), "{key} at {now}: {sentence}\n{faults:?}");
     let explained = serde_json::to_value(decision.explanation()).unwrap();
     let recomputed = recomputation::recompute(&explained);
     let agrees = match (&recomputed, decision.verdict()) {

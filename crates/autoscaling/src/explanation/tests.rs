@@ -78,7 +78,7 @@ fn growth_by_foreign_pods_is_not_called_above_target() {
     }
     assert_eq!(
         explanation.sentence(at(0)),
-        "goes from 5 to 9: cpu is at 68 % of its target of 80 %, but over 10 pods, which requires 9"
+        "goes from 5 to 9: cpu is at 68 %, below its target of 80 %, but over 10 pods asks for 9"
     );
 }
 
@@ -139,7 +139,7 @@ fn limiting_window_shows_its_remaining_time() {
 }
 
 #[test]
-fn limits_are_named_in_the_order_of_the_steps() {
+fn window_is_not_named_when_a_rate_overrides_it() {
     let mut explanation = limited(decided(5, 500, 30), 20, 8, Limit::ScaleUpRate);
     explanation.max = 40;
     explanation.stabilization = Some(StabilizationStep {
@@ -152,8 +152,7 @@ fn limits_are_named_in_the_order_of_the_steps() {
     });
     assert_eq!(
         explanation.sentence(at(10)),
-        "goes from 5 to 8: cpu asks for 30, but the 1 min scale-up window allows only 20, for another 50 s, and \
-         the scale-up policies allow 8"
+        "goes from 5 to 8: cpu asks for 30, but the scale-up policies allow 8"
     );
     assert_eq!(explanation.limiting_step(), Some(LimitingStep::ScaleUpPolicy));
 }

@@ -1,12 +1,12 @@
 //! The sentence of a decision, and its limiting step.
 
 use autoscaling::explanation::{
-    DecisionPath, Explanation, LimitStep, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
-    PodVerdict, ProposalReason, StabilizationStep, Subject, milli,
+    Assumed, Corrected, DecisionPath, Explanation, LimitStep, LimitingStep, Measure, MetricExplanation,
+    MetricReading, PodGroup, PodVerdict, ProposalReason, StabilizationStep, Subject, milli,
 };
-use autoscaling::history::{History, Recommendation};
+use autoscaling::history::{Direction, History, Recommendation};
 use autoscaling::settings::Settings;
-use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ValueTarget};
+use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, SelectPolicy, ValueTarget};
 use autoscaling::status::Limit;
 use jiff::Timestamp;
 
@@ -97,7 +97,7 @@ fn each_path_has_its_sentence_and_its_step() {
     let of = |path, failure: Option<&str>| {
         let explanation = Explanation {
             path,
-            current: 4,
+            current: if path == DecisionPath::Disabled { 0 } else { 4 },
             min: 5,
             max: 3,
             failure: failure.map(Into::into),
@@ -145,19 +145,83 @@ fn missing_pods_that_limit_a_count_are_mentioned() {
     let within = decided(reading(ProposalReason::CorrectedWithinTolerance, 100, 4), 4, 4);
     assert_eq!(
         within.sentence(NOW),
-        "stays at 4: cpu is at 100 %, but within tolerance of its target of 80 % once missing and unready pods are \
+        "stays at 4: cpu is at 100 %, above its target of 80 %, but within tolerance once missing and unready pods are \
          filled in"
     );
     assert_eq!(within.limiting_step(), Some(LimitingStep::MissingPods));
-    for why in [ProposalReason::DirectionReversed, ProposalReason::CountReversed] {
-        let reversed = decided(reading(why, 100, 4), 4, 4);
-        assert_eq!(
-            reversed.sentence(NOW),
-            "stays at 4: cpu is at 100 % of its target of 80 %, but points the other way once missing and unready \
-             pods are filled in"
-        );
-        assert_eq!(reversed.limiting_step(), Some(LimitingStep::MissingPods));
+    let reversed = decided(reading(ProposalReason::DirectionReversed, 100, 4), 4, 4);
+    assert_eq!(
+        reversed.sentence(NOW),
+        "stays at 4: cpu is at 100 %, above its target of 80 %, but below it once missing and unready pods are filled in"
+    );
+    assert_eq!(reversed.limiting_step(), Some(LimitingStep::MissingPods));
+}
+
+#[test]
+fn count_that_moves_against_the_ratio_is_mentioned_with_its_pods() {
+    let pod = |name: &str, group| PodVerdict { name: name.into(), group, sample: None, request: None };
+    let mut late = reading(ProposalReason::CountReversed, 5, 1);
+    late.pods = vec![pod("web-1", PodGroup::Ready), pod("web-2", PodGroup::Missing)];
+    late.corrected =
+        Some(Corrected { ratio: 0.53, values: 2, missing: Some(Assumed::Target), unready: false });
+    let explanation = decided(late, 1, 1);
+    assert_eq!(
+        explanation.sentence(NOW),
+        "stays at 1: cpu is at 5 %, below its target of 80 %, but asks for 2 once 1 missing pod is filled in, which would \
+         scale up"
+    );
+    assert_eq!(explanation.limiting_step(), Some(LimitingStep::MissingPods));
+}
+
+#[test]
+fn ready_pods_that_shrink_a_value_above_its_target_are_mentioned() {
+    let mut unready = reading(ProposalReason::Ratio, 240, 0);
+    unready.ready_pods = Some(0);
+    let explanation = limited(decided(unready, 6, 2), 0, 2, Limit::Minimum);
+    assert_eq!(
+        Explanation { min: 2, ..explanation }.sentence(NOW),
+        "goes from 6 to 2: cpu is at 240 %, above its target of 80 %, but over 0 pods asks for 0, and minReplicas is 2"
+    );
+}
+
+#[test]
+fn steps_that_restore_the_proposal_have_no_clause() {
+    let mut explanation = limited(decided(reading(ProposalReason::Ratio, 96, 6), 5, 6), 8, 6, Limit::Maximum);
+    explanation.max = 6;
+    explanation.stabilization = Some(StabilizationStep {
+        before: 6,
+        after: 8,
+        up_window_seconds: None,
+        down_window_seconds: 300,
+        held_by: None,
+        recommendations: Vec::new(),
+    });
+    assert_eq!(explanation.sentence(NOW), "goes from 5 to 6: cpu is at 96 %, above its target of 80 %");
+    assert_eq!(explanation.limiting_step(), None);
+}
+
+#[test]
+fn rate_from_one_replica_is_not_called_doubling() {
+    let explanation =
+        limited(decided(reading(ProposalReason::Ratio, 800, 10), 1, 4), 10, 4, Limit::ScaleUpRate);
+    assert_eq!(
+        explanation.sentence(NOW),
+        "goes from 1 to 4: cpu asks for 10, but without a behavior one sync from 1 goes to at most 4"
+    );
+}
+
+#[test]
+fn bound_and_disabled_direction_that_limit_equally_are_both_mentioned() {
+    let mut explanation =
+        limited(decided(reading(ProposalReason::Ratio, 200, 20), 10, 10), 20, 10, Limit::Maximum);
+    if let Some(limit) = &mut explanation.limit {
+        (limit.direction, limit.select) = (Some(Direction::Up), Some(SelectPolicy::Disabled));
     }
+    assert_eq!(
+        explanation.sentence(NOW),
+        "stays at 10: cpu asks for 20, but scaling up is disabled, and maxReplicas is 10"
+    );
+    assert_eq!(explanation.limits(), [LimitingStep::ScaleUpPolicy, LimitingStep::Maximum]);
 }
 
 #[test]
