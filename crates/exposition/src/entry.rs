@@ -121,16 +121,17 @@ impl<'a> Series<'a> {
         };
         // Names have no escapes, except for quoted ones.
         if self.labels.len() > FEW || set().any(|name| name.contains(&b'\\')) {
-            let mut names: Vec<_> = set().map(unescape).chain([Cow::Borrowed(b"__name__".as_slice())]).collect();
+            let mut names: Vec<_> =
+                set().map(unescape).chain([Cow::Borrowed(b"__name__".as_slice())]).collect();
             names.sort_unstable();
             return names.windows(2).find_map(|pair| match pair {
                 [one, other] if one == other => Some(one.clone()),
                 _ => None,
             });
         }
-        let repeated = set().enumerate().find(|(index, name)| {
-            *name == b"__name__" || set().take(*index).any(|earlier| earlier == *name)
-        });
+        let repeated = set()
+            .enumerate()
+            .find(|(index, name)| *name == b"__name__" || set().take(*index).any(|earlier| earlier == *name));
         repeated.map(|(_, name)| Cow::Borrowed(name))
     }
 

@@ -79,7 +79,7 @@ impl fmt::Display for FallbackStep {
         };
         write!(f, "{metric} {state} since {since}, so ")?;
         match (action, proposal) {
-            (FallbackAction::Ignore, _) | (_, None) => write!(f, "the other metrics decide"),
+            (FallbackAction::Ignore, _) | (_, None) => write!(f, "it is ignored"),
             (FallbackAction::Hold, Some(count)) => write!(f, "it proposes the current count {count}"),
             (FallbackAction::LastValue, Some(count)) => write!(f, "it proposes {count} as before"),
             (FallbackAction::Replicas(..), Some(count)) => write!(f, "it proposes {count}"),

@@ -62,6 +62,7 @@ pub mod import;
 pub mod merge;
 pub mod resolve;
 pub mod schedule;
+pub mod sentence;
 pub mod spec;
 pub mod steps;
 

@@ -68,7 +68,7 @@ fn fallback_acts_after_its_duration() {
     let text = |effect: &str| vec![format!("b has failed since 1970-01-01T00:00:00Z, so {effect}")];
     for (action, count, effect) in [
         ("Hold", 4, "it proposes the current count 4"),
-        ("Ignore", 2, "the other metrics decide"),
+        ("Ignore", 2, "it is ignored"),
         ("LastValue", 4, "it proposes 4 as before"),
         ("Replicas, replicas: 6", 6, "it proposes 6"),
         ("Replicas, replicas: 1", 2, "it proposes 1"),
