@@ -10,7 +10,8 @@ use autoscaling::query::{Answer, Api, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use jiff::{SignedDuration, Timestamp};
-use policies::steps::SourceReading;
+use policies::sentence::Decided;
+use policies::steps::{PolicyEffect, SourceReading};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Maximum difference between the local clock and the server's clock at which commands still use the local clock.
@@ -25,6 +26,8 @@ pub struct Facts<'a> {
     pub at: Timestamp,
     /// The decision.
     pub explanation: &'a Explanation,
+    /// The effect of the scaling policy. `None` without a scaling policy.
+    pub policy: Option<&'a PolicyEffect>,
     /// The flags and feature gates of the decision.
     pub settings: &'a Settings,
     /// Whether a controller recorded the decision. False if a command computed the decision.
@@ -78,6 +81,7 @@ impl<'a> Facts<'a> {
             namespace,
             at,
             explanation,
+            policy: None,
             settings,
             is_recorded: true,
             hpa: None,
@@ -92,6 +96,11 @@ impl<'a> Facts<'a> {
             missing_apis: &[],
             skew: None,
         }
+    }
+
+    /// Returns the decision with the effect of the scaling policy.
+    pub(crate) fn decided(&self) -> Decided<'a> {
+        Decided::new(self.explanation, self.policy)
     }
 
     /// Returns the refused reads that the decision needed.

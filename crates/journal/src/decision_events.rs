@@ -20,7 +20,8 @@ use cluster::gate::{Gate, Permits};
 use engine::reconcile::{ConcludedSync, Observer, event_target};
 use engine::store::Key;
 use engine::telemetry::metrics::Metrics as Telemetry;
-use policies::steps::{PolicyEffect, StepReason};
+use policies::sentence::Decided;
+use policies::steps::StepReason;
 
 /// `reason` of the events.
 const LAST_DECISION: &str = "LastDecision";
@@ -163,7 +164,7 @@ impl Observer for DecisionEvents {
         }
         let (outcome, is_new) = (Outcome::new(sync), *hpa.status == Status::default());
         if self.state.lock().changes(&hpa.uid, &outcome, is_new, Instant::now()) {
-            let message = message(&sync.conclusion.explanation.sentence(sync.at), sync.policy);
+            let message = cut(Decided::new(&sync.conclusion.explanation, sync.policy).sentence(sync.at));
             self.parts.telemetry.decision_event();
             let intent = EventIntent { kind: EventKind::Normal, reason: LAST_DECISION, message };
             self.parts.events.record(event_target(hpa), intent);
@@ -176,12 +177,8 @@ impl Observer for DecisionEvents {
     }
 }
 
-/// Returns the sentence of the decision, with the effect of the policy, cut to [`MAX_MESSAGE`].
-fn message(sentence: &str, policy: Option<&PolicyEffect>) -> String {
-    let mut message = match policy.and_then(PolicyEffect::sentence) {
-        Some(policy) => format!("{sentence}; policy: {policy}"),
-        None => sentence.to_owned(),
-    };
+/// Returns a message, cut to [`MAX_MESSAGE`].
+fn cut(mut message: String) -> String {
     message.truncate(message.floor_char_boundary(MAX_MESSAGE));
     message
 }
@@ -239,6 +236,6 @@ mod tests {
     #[test]
     fn long_message_is_cut_at_a_character() {
         let text = format!("a{}", "é".repeat(1000));
-        assert_eq!(message(&text, None).len(), 1023);
+        assert_eq!(cut(text).len(), 1023);
     }
 }

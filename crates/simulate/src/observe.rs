@@ -14,6 +14,7 @@ use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use policies::sentence::Decided;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
 use super::run::{DecisionPoint, EventMark, MetricSeries, PolicySpan, Sample};
@@ -129,7 +130,8 @@ impl Observer for Recorder {
         track.samples.push(self.meter.measure(&sync.hpa.key, sample));
         track.note_values(explanation);
         track.policies.note(at, sync.policy);
-        let applied = sync.policy.map_or(explanation.desired, |policy| policy.applied);
+        let decided = Decided::new(explanation, sync.policy);
+        let applied = decided.count();
         let has_written = *sync.outcome == WriteOutcome::Done;
         if has_written && let Some(desired) = applied {
             track.rescales.push((at, explanation.current, desired));
@@ -140,7 +142,7 @@ impl Observer for Recorder {
             if changes || track.decisions.len() < self.keep {
                 track.decisions.push(DecisionPoint {
                     at,
-                    sentence: sentence(explanation, sync.policy, sync.at),
+                    sentence: decided.sentence(sync.at),
                     explanation: Arc::new(explanation.condensed(LISTED_PODS)),
                     policy: sync.policy.cloned().map(Arc::new),
                 });
@@ -232,20 +234,6 @@ impl DecisionSteps {
             metrics: explanation.metrics.iter().map(step).collect(),
             policy: policy.map_or_else(Vec::new, |policy| policy.steps.iter().map(Step::reason).collect()),
         }
-    }
-}
-
-/// Returns the sentence of a decision. If the policy changed the count, the sentence is about the policy, because the
-/// policy is the last step of a sync. Otherwise, effects of the policy follow the sentence of the decision.
-pub(super) fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
-    let recommended = explanation.sentence(at);
-    let Some((policy, steps)) = policy.and_then(|policy| Some((policy, policy.sentence()?))) else {
-        return recommended;
-    };
-    match policy.applied.filter(|_| policy.applied != policy.recommended) {
-        Some(applied) if applied == explanation.current => format!("stays at {applied}: {steps}"),
-        Some(applied) => format!("goes from {} to {applied}: {steps}", explanation.current),
-        None => format!("{recommended}; {steps}"),
     }
 }
 

@@ -14,9 +14,10 @@ use autoscaling::explanation::{
 use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, Spec, ValueTarget};
 use jiff::{SignedDuration, Timestamp};
+use policies::sentence::Decided;
 use policies::steps::PolicyEffect;
 
-use super::observe::{PolicySpans, in_unit, sentence, series, set_target, steps_of};
+use super::observe::{PolicySpans, in_unit, series, set_target, steps_of};
 use super::run::{
     DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent, Unserved, scores,
 };
@@ -206,7 +207,7 @@ impl Past {
             let at = decision.first.max(start);
             DecisionPoint {
                 at: after(at),
-                sentence: sentence(&decision.explanation, decision.policy.as_deref(), at),
+                sentence: Decided::new(&decision.explanation, decision.policy.as_deref()).sentence(at),
                 explanation: Arc::clone(&decision.explanation),
                 policy: decision.policy.clone(),
             }

@@ -121,7 +121,7 @@ impl Explained {
             (
                 explanation.path,
                 (explanation.current, explanation.status_replicas, explanation.min, explanation.max),
-                (explanation.desired, explanation.limiting_step(), explanation.winner),
+                (self.situation.decided().count(), explanation.limiting_step(), explanation.winner),
                 metrics.collect::<Vec<_>>(),
                 &explanation.failure,
                 codes.collect::<Vec<_>>(),

@@ -110,7 +110,9 @@ struct Document<'a> {
     sentence: String,
     /// Whether the server permitted every read that the decision needs.
     sound: bool,
-    current: i32,
+    /// `null` if the Scale could not be read.
+    current: Option<i32>,
+    /// The count that is applied, with the effect of the scaling policy.
     desired: Option<i32>,
     source: &'a Source,
     outcome: &'static str,
@@ -206,8 +208,8 @@ impl<'a> Document<'a> {
             at: situation.at,
             sentence: situation.sentence(),
             sound: situation.blind().next().is_none(),
-            current: explanation.current,
-            desired: explanation.desired,
+            current: situation.current(),
+            desired: situation.decided().count(),
             source: &situation.source,
             outcome,
             error,

@@ -329,12 +329,12 @@ fn attention(findings: &[Finding]) -> Option<Severity> {
     findings.iter().map(|finding| finding.severity).filter(|severity| *severity < Severity::Info).min()
 }
 
-/// Formats the counts: `5`, or `5 → 8`.
+/// Formats the counts: `5`, or `5 → 8`, or `?` if the current count is unknown.
 fn counts(situation: &Situation) -> String {
-    let current = situation.explanation.current;
-    match situation.explanation.desired {
-        Some(desired) if desired != current => format!("{current} → {desired}"),
-        _ => current.to_string(),
+    match (situation.current(), situation.decided().count()) {
+        (None, _) => "?".to_owned(),
+        (Some(current), Some(count)) if count != current => format!("{current} → {count}"),
+        (Some(current), _) => current.to_string(),
     }
 }
 

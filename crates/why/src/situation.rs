@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::WriteOutcome;
-use autoscaling::explanation::Explanation;
+use autoscaling::explanation::{DecisionPath, Explanation, LimitingStep};
 use autoscaling::history::History;
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api, QueryError};
@@ -25,6 +25,7 @@ use engine::reconcile::SourceReading;
 use engine::store::{HpaRecord, Key};
 use journal::record::wire::Comparison;
 use policies::resolve::Rules;
+use policies::sentence::Decided;
 use policies::steps::PolicyEffect;
 use terminal::flag_use::FlagUse;
 
@@ -298,6 +299,7 @@ impl Situation {
             namespace: &self.key.namespace,
             at: self.at,
             explanation: &self.explanation,
+            policy: self.policy.as_ref(),
             settings: &self.settings,
             is_recorded: matches!(self.source, Source::Record { .. }),
             hpa,
@@ -341,9 +343,25 @@ impl Situation {
         })
     }
 
+    /// Returns the decision with the effect of the scaling policy.
+    pub fn decided(&self) -> Decided<'_> {
+        Decided::new(&self.explanation, self.policy.as_ref())
+    }
+
+    /// Returns the current count. `None` if the Scale could not be read.
+    pub fn current(&self) -> Option<i32> {
+        (self.explanation.path != DecisionPath::NoScale).then_some(self.explanation.current)
+    }
+
     /// Returns the decision in one sentence, without a full stop.
     pub fn sentence(&self) -> String {
-        let sentence = self.explanation.sentence(self.at);
+        let sentence = self.decided().sentence(self.at);
+        let is_window =
+            |step: &LimitingStep| matches!(step, LimitingStep::ScaleUpWindow | LimitingStep::ScaleDownWindow);
+        if !self.explanation.limits().iter().any(is_window) {
+            return sentence;
+        }
+        // The clause of the window is the first with a time.
         let roughly = match self.hold() {
             Some(Certainty::AtMost) => "for at most another ",
             Some(Certainty::AtLeast) => "for at least another ",

@@ -16,6 +16,7 @@ use autoscaling::status::FAILED_UPDATE_SCALE;
 use autoscaling::{Answers, Conclusion, Plan, Scale, WriteOutcome, failed_update_status};
 use jiff::{SignedDuration, Timestamp};
 use policies::resolve::Rules;
+use policies::sentence::Decided;
 use policies::steps::{PolicyEffect, SourceReading};
 
 use super::guests::{Standpoint, SyncRules};
@@ -146,17 +147,18 @@ pub(super) fn log(
 ) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
         let explanation = &conclusion.explanation;
+        let decided = Decided::new(explanation, effect);
         let metric = explanation.winning_metric().map(|metric| metric.subject().to_string());
         tracing::info!(
             hpa = %key,
             from = explanation.current,
-            to = effect.map_or(explanation.desired, |effect| effect.applied),
+            to = decided.count(),
             policy = effect.and_then(PolicyEffect::sentence),
             metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
             withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
             "{}",
-            explanation.sentence(at)
+            decided.sentence(at)
         );
     }
     for event in conclusion.events.iter().chain(&conclusion.last_event) {

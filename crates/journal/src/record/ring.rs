@@ -13,7 +13,8 @@ use super::steps::{Ago, Body, Frame, MetricBody, Selection, Split, join, split, 
 use super::wire::{DecisionEntry, DecisionResult, Outcome, PolicyEntry, RatioRange};
 use super::{MAX_TEXT, append, take};
 use engine::reconcile::ConcludedSync;
-use policies::steps::{PolicyEffect, StepReason};
+use policies::sentence::Decided;
+use policies::steps::StepReason;
 
 /// Maximum bytes of the entries of one HPA. An entry takes at most 64 KiB.
 const MAX_BYTES: usize = 512 << 10;
@@ -190,7 +191,7 @@ impl Entry {
             syncs,
             generation,
             result: DecisionResult {
-                sentence: sentence(&explanation, policy.as_ref(), last_at),
+                sentence: Decided::new(&explanation, policy.as_ref()).sentence(last_at),
                 action,
                 limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
                 winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
@@ -305,15 +306,6 @@ fn size(metric: &MetricExplanation, body: &MetricBody<'_>) -> usize {
 fn bit(reason: StepReason) -> u32 {
     let index = StepReason::ALL.iter().position(|other| *other == reason).unwrap_or_default();
     1 << index
-}
-
-/// Returns the decision in one sentence, with the effect of the scaling policy.
-fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
-    let sentence = explanation.sentence(at);
-    match policy.and_then(PolicyEffect::sentence) {
-        Some(effect) => format!("{sentence}; scaling policy: {effect}"),
-        None => sentence,
-    }
 }
 
 /// Encodes a value into a buffer that is reused.
