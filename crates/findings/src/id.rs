@@ -78,6 +78,8 @@ findings! {
             "the selector matches no pod",
         InvalidMetric = "invalid-metric" [Error]
             "the metric in the spec is invalid",
+        OtherNamespace = "other-namespace" [Warning]
+            "the metric names a namespace, but the API has only the metrics of the namespace of the HPA",
         MetricFailed = "metric-failed" [Error]
             "the metric cannot be read for another reason",
         StaleMetric = "stale-metric" [Warning]
@@ -93,11 +95,11 @@ findings! {
     }
     "Pods" {
         ForeignPods = "foreign-pods" [Warning, Info]
-            "the selector also matches pods of other owners. As info: only pods of other owners",
+            "the selector also matches pods of other owners. As info: only such pods, or they do not count",
         UnreadyPods = "unready-pods" [Warning]
             "at least half of the pods are unready and do not count",
         MissingSamples = "missing-samples" [Warning]
-            "at least half of the pods have no sample",
+            "at least half of the pods have no sample, or pods without a sample prevent a change",
     }
     "Limits and behavior" {
         MaxReplicas = "max-replicas" [Warning]
@@ -110,6 +112,8 @@ findings! {
             "`behavior` sets a tolerance, but the feature gate is off",
         UnknownBehavior = "unknown-behavior" [Warning]
             "`behavior` has an invalid policy type or `selectPolicy`",
+        PolicyHolds = "policy-holds" [Warning]
+            "a scaling policy withholds pods that the metrics ask for",
         Flapping = "flapping" [Warning]
             "the count changed direction at least four times in an hour",
     }

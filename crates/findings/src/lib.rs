@@ -22,6 +22,7 @@ pub mod facts;
 mod id;
 mod limits;
 mod metrics;
+mod owner;
 mod target;
 
 use std::fmt;
@@ -101,11 +102,13 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found.extend(refused(facts));
     found.extend(metrics::requests(facts));
     found.extend(metrics::failed(facts));
+    found.extend(metrics::other_namespace(facts));
     found.extend(metrics::stale(facts));
     found.extend(metrics::sources(facts));
     found.extend(target::foreign_pods(facts));
     found.extend(target::unready_pods(facts));
     found.extend(target::pods_without_samples(facts));
+    found.extend(limits::policy(facts));
     found.extend(limits::maximum(facts));
     found.extend(limits::fixed(facts));
     found.extend(limits::tolerance(facts));

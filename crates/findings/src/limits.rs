@@ -2,11 +2,12 @@
 
 use autoscaling::event::{FLAPPING, direction_changes};
 use autoscaling::explanation::{
-    MetricExplanation, MetricReading, PodGroup, ProposalReason, Span, amount, trimmed,
+    LimitingStep, MetricExplanation, MetricReading, PodGroup, ProposalReason, Span, amount, trimmed,
 };
 use autoscaling::spec::{PolicyKind, ScalingRules};
-use autoscaling::status::Limit;
 use jiff::{SignedDuration, Timestamp};
+use policies::bounds::ScheduleStep;
+use policies::steps::Step;
 use serde_json::Value;
 
 use crate::facts::RecentEvent;
@@ -19,29 +20,73 @@ const SHOWN: usize = 8;
 /// Maximum number of occurrences that are derived from a repeated event.
 const OCCURRENCES: u32 = 240;
 
+/// Finds a scaling policy that withholds pods that the metrics ask for.
+pub(crate) fn policy(facts: &Facts<'_>) -> Option<Finding> {
+    let (step, effect) = (facts.decided().replaced_by()?, facts.policy?);
+    let (recommended, applied) = (effect.recommended?, effect.applied?);
+    if applied >= recommended {
+        return None;
+    }
+    let advice = match step {
+        Step::Mode(_) => {
+            "If this is not intended any more, remove mode from the policy, or set until, so that the mode ends."
+        }
+        _ => "The guard ends by itself with its cause. If it lasts too long, correct the cause or the guard.",
+    };
+    let sentence = facts.decided().sentence(facts.at);
+    let why = sentence.split_once(": ").map_or(sentence.as_str(), |(_, why)| why);
+    let message = format!("the scaling policy applies {applied} instead of {recommended}: {why}");
+    Some(Finding::warning(FindingId::PolicyHolds, message, advice))
+}
+
+/// Returns the step of the active schedule that changes a bound of the HPA.
+fn schedule<'a>(facts: &Facts<'a>, field: &str) -> Option<&'a ScheduleStep> {
+    facts.policy?.steps.iter().find_map(|step| match step {
+        Step::Schedule(schedule) if *schedule.field == *field => Some(schedule),
+        _ => None,
+    })
+}
+
 /// Finds a `maxReplicas` below the proposal of the metrics.
 pub(crate) fn maximum(facts: &Facts<'_>) -> Option<Finding> {
     let explanation = &facts.explanation;
-    let limit = explanation.limit.as_ref().filter(|limit| limit.limit == Limit::Maximum)?;
-    if limit.before <= limit.after || explanation.metrics.is_empty() {
+    let limits = explanation.limits();
+    let proposal = explanation.proposal.filter(|proposal| *proposal > explanation.max)?;
+    if !limits.contains(&LimitingStep::Maximum) {
         return None;
     }
-    let subject = explanation.winning_metric().map(|metric| metric.subject().to_string()).unwrap_or_default();
-    let proposal = explanation.proposal.unwrap_or(limit.before).max(limit.before);
-    Some(Finding::warning(
-        FindingId::MaxReplicas,
-        format!("{subject} asks for {proposal}, but maxReplicas is {}", explanation.max),
-        format!(
+    let subject = explanation
+        .winning_metric()
+        .map_or_else(|| "the fallback of a failed metric".to_owned(), |metric| metric.subject().to_string());
+    let schedule = schedule(facts, "maxReplicas");
+    let by = schedule.map(|step| format!(" by schedule {}", step.schedule)).unwrap_or_default();
+    let advice = match schedule {
+        Some(ScheduleStep { schedule, from, until, .. }) => {
+            let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            format!(
+                "maxReplicas of the HPA is {from}, and schedule {schedule} lowers it{until}: change the schedule."
+            )
+        }
+        None if limits.contains(&LimitingStep::ScaleUpPolicy) => {
+            "behavior.scaleUp disables scaling up, so a higher maxReplicas alone changes nothing.".to_owned()
+        }
+        None => format!(
             "Raise maxReplicas if the cluster and the dependencies of the pods have the capacity; otherwise find out what \
              drives {subject}."
         ),
+    };
+    Some(Finding::warning(
+        FindingId::MaxReplicas,
+        format!("{subject} asks for {proposal}, but maxReplicas is {}{by}", explanation.max),
+        advice,
     ))
 }
 
-/// Finds bounds that allow a single count.
+/// Finds bounds of the HPA that allow a single count.
 pub(crate) fn fixed(facts: &Facts<'_>) -> Option<Finding> {
-    let (min, max) = (facts.explanation.min, facts.explanation.max);
-    (facts.hpa.is_some() && min >= max).then(|| {
+    let spec = facts.hpa?.spec;
+    let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
+    (min >= max).then(|| {
         Finding::info(
             FindingId::FixedSize,
             format!("minReplicas {min} and maxReplicas {max} leave nothing to scale"),
@@ -54,6 +99,10 @@ pub(crate) fn fixed(facts: &Facts<'_>) -> Option<Finding> {
 pub(crate) fn tolerance(facts: &Facts<'_>) -> Option<Finding> {
     let explanation = &facts.explanation;
     let reading = explanation.winning_metric().and_then(MetricExplanation::reading)?;
+    // `burst` has no tolerance.
+    if facts.policy.is_some_and(|policy| policy.steps.iter().any(|step| matches!(step, Step::Burst(_)))) {
+        return None;
+    }
     let without = without_tolerance(reading, explanation.current)?;
     let bounded = without.clamp(f64::from(explanation.min), f64::from(explanation.max));
     let current = f64::from(explanation.current);

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use autoscaling::explanation::{FailedMetric, MetricExplanation, Span};
 use autoscaling::failure::MetricFailureClass;
-use autoscaling::pod::{ContainerRequests, PodRequests};
+use autoscaling::pod::{ContainerRequests, Pod, PodRequests};
 use autoscaling::query::{Answer, Api};
 use autoscaling::spec::{MetricSource, ResourceTarget};
 use jiff::{SignedDuration, Timestamp};
 use policies::steps::{NO_SOURCES, SourceReading};
 
-use crate::{Facts, Finding, FindingId, counted, listed, target_name};
+use crate::{Facts, Finding, FindingId, counted, listed, owner, target_name};
 
+/// Maximum number of pods of other owners that a message names.
+const NAMED: usize = 3;
 /// Maximum age of a fresh sample, in addition to its window. Metrics APIs collect samples at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
 /// Age above which the number of a source is reported as stale, in seconds. By default, sources are read at least once
@@ -66,8 +68,8 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
             } => (resource, Some(&**container)),
             _ => continue,
         };
-        // The number of pods in which a container lacks the request, keyed by the name of the container.
-        let mut without: BTreeMap<&str, usize> = BTreeMap::new();
+        // The pods in which a container lacks the request, by the name of the container.
+        let mut without: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
         // The number of pods without any container that the metric measures.
         let mut absent = 0usize;
         for pod in facts.pods {
@@ -80,32 +82,14 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
                 // ContainerResource metric ignores them.
                 let has_pod_level = only.is_none() && !pod.requests.pod_level.is_empty();
                 if container.requests.get(resource).is_none() && !has_pod_level {
-                    *without.entry(&container.name).or_default() += 1;
+                    without.entry(&container.name).or_default().push(pod);
                 }
             }
             absent += usize::from(!any);
         }
         let pods = facts.pods.len();
         let target = target_name(facts);
-        if !without.is_empty() {
-            let names: Vec<&str> = without.keys().copied().collect();
-            let most = without.values().copied().max().unwrap_or(0);
-            let (noun, verb) =
-                if names.len() == 1 { ("container", "requests") } else { ("containers", "request") };
-            let names = listed(&names, 5);
-            found.push(Finding::error(
-                FindingId::MissingRequest,
-                format!(
-                    "{} is measured in percent of the request, but {noun} {names} {verb} no {resource} (in {most} of {})",
-                    metric.subject(),
-                    counted(pods, "pod")
-                ),
-                format!(
-                    "Set resources.requests.{resource} on {noun} {names} in the pod template of {target}, or measure only a \
-                     container that has one (metric type ContainerResource), or use a target of type AverageValue."
-                ),
-            ));
-        }
+        found.extend(missing_request(facts, &metric.subject().to_string(), resource, &without));
         if let Some(only) = only.filter(|_| absent > 0) {
             found.push(Finding::error(
                 FindingId::MissingContainer,
@@ -115,6 +99,52 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Returns the finding for containers without the request of a resource. It names the pods, because the selector may
+/// match pods that are not those of the target.
+fn missing_request(
+    facts: &Facts<'_>,
+    subject: &str,
+    resource: &str,
+    without: &BTreeMap<&str, Vec<&Pod>>,
+) -> Option<Finding> {
+    let most = without.values().max_by_key(|pods| pods.len())?;
+    let names: Vec<&str> = without.keys().copied().collect();
+    let (noun, verb) = if names.len() == 1 { ("container", "requests") } else { ("containers", "request") };
+    let names = listed(&names, 5);
+    let (of_others, own): (Vec<&Pod>, Vec<&Pod>) =
+        without.values().flatten().copied().partition(|pod| owner::is_foreign(facts, &pod.name));
+    let described = |pod: &&Pod| {
+        let owner = owner::text(facts, &pod.name).map(|owner| format!(", {owner}")).unwrap_or_default();
+        format!("{} ({:?}{owner})", pod.name, pod.phase)
+    };
+    let pods = counted(facts.pods.len(), "pod");
+    let mut message = format!(
+        "{subject} is measured in percent of the request, but {noun} {names} {verb} no {resource} (in {} of {pods})",
+        most.len()
+    );
+    let set = format!(
+        "Set resources.requests.{resource} on {noun} {names} in the pod template of {}, or measure only a container that \
+         has one (metric type ContainerResource), or use a target of type AverageValue.",
+        target_name(facts)
+    );
+    if of_others.is_empty() {
+        return Some(Finding::error(FindingId::MissingRequest, message, set));
+    }
+    let shown: Vec<String> = of_others.iter().take(NAMED).map(described).collect();
+    let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
+    let more = match of_others.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    message = format!("{message}: {}{more} of other owners", shown.join(", "));
+    let also = if own.is_empty() { String::new() } else { format!(" {set}") };
+    let advice = format!(
+        "Delete these pods, change their labels, or set resources.requests.{resource} in their own manifest or template: \
+         also finished pods need the request.{also}"
+    );
+    Some(Finding::error(FindingId::MissingRequest, message, advice))
 }
 
 /// Returns the containers, and the restartable init containers (sidecars), which run as long as the containers.
@@ -178,13 +208,22 @@ fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
             format!("a metric of the spec cannot be used: {cause}"),
             "Correct this metric in the spec; until then it counts as failed and nothing is scaled down.",
         )),
-        MetricFailureClass::NoValues => error(
-            FindingId::NoMetricValues,
-            &format!(
-                "{group} responds, but has no value for this metric. Compare its name and selector with the metrics of \
-                 {backend}; a series that disappears when idle should report 0 instead."
-            ),
-        ),
+        MetricFailureClass::NoValues => {
+            let lower = subject.name.to_lowercase();
+            let name = match api {
+                Api::External if *lower != *subject.name => {
+                    format!("It is requested as {lower}, because controllers write the name in lower case. ")
+                }
+                _ => String::new(),
+            };
+            error(
+                FindingId::NoMetricValues,
+                &format!(
+                    "{group} responds, but has no value for this metric. {name}Compare its name and selector with the \
+                     metrics of {backend}; a series that disappears when idle should report 0 instead."
+                ),
+            )
+        }
         MetricFailureClass::NoSamples => error(
             FindingId::NoMetricValues,
             "No counted pod has a sample: check whether the pods are running and ready. Samples of new pods take a minute \
@@ -203,6 +242,28 @@ fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
              API.",
         ),
     }
+}
+
+/// Finds Object metrics of a namespace other than that of the HPA.
+pub(crate) fn other_namespace(facts: &Facts<'_>) -> Vec<Finding> {
+    let metrics = facts.hpa.map(|hpa| hpa.spec.metrics.as_ref()).unwrap_or_default();
+    let found = metrics.iter().filter_map(|metric| match metric {
+        MetricSource::Object { described, metric, .. }
+            if described.kind == "Namespace" && described.name != facts.namespace =>
+        {
+            Some(Finding::warning(
+                FindingId::OtherNamespace,
+                format!(
+                    "{} names namespace {}, but its value is that of namespace {}",
+                    metric.name, described.name, facts.namespace
+                ),
+                "The custom metrics API has only the metrics of the namespace of the HPA. For another namespace, use an \
+                 External metric, or move the HPA.",
+            ))
+        }
+        _ => None,
+    });
+    found.collect()
 }
 
 /// Finds samples whose age exceeds the sum of their window and [`DELAY`].

@@ -1,12 +1,15 @@
 //! Findings about the target, other writers of its count, and its pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use autoscaling::explanation::{DecisionPath, MetricReading, PodGroup, Span};
+use autoscaling::explanation::{
+    DecisionPath, LimitingStep, MetricExplanation, MetricReading, PodGroup, Span, amount,
+};
 use autoscaling::failure::ScaleFailureClass;
+use autoscaling::pod::{ConditionStatus, Phase};
 
-use crate::facts::{FieldManager, Owner, Target};
-use crate::{Facts, Finding, FindingId, counted, listed, target_name};
+use crate::facts::FieldManager;
+use crate::{Facts, Finding, FindingId, counted, listed, owner, target_name};
 
 /// Maximum number of foreign pods that a message names for each owner.
 const NAMED: usize = 3;
@@ -149,21 +152,14 @@ fn tool_of(manager: &str) -> Option<(&'static str, &'static str)> {
 
 /// Finds pods that the selector matches but the target does not own.
 pub(crate) fn foreign_pods(facts: &Facts<'_>) -> Option<Finding> {
-    let target = facts.target?;
     let mut own = 0usize;
     let mut foreign: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for pod in facts.pods {
-        // The owners of a pod without an entry are unknown.
-        let Some(chain) = facts.owners.get(&pod.name) else {
-            continue;
-        };
-        if chain.iter().any(|owner| is_target(owner, target)) {
+        if owner::is_own(facts, &pod.name) {
             own += 1;
-        } else if !may_be_incomplete(facts, chain) {
-            let owner = match chain.last() {
-                Some(owner) => format!("{}/{}", owner.kind, owner.name),
-                None => "without a controller".to_owned(),
-            };
+        } else if owner::is_foreign(facts, &pod.name)
+            && let Some(owner) = owner::text(facts, &pod.name)
+        {
             foreign.entry(owner).or_default().push(&pod.name);
         }
     }
@@ -173,13 +169,12 @@ pub(crate) fn foreign_pods(facts: &Facts<'_>) -> Option<Finding> {
     }
     let owners: Vec<String> = foreign
         .iter()
-        .map(|(owner, pods)| {
-            let owner = if owner.contains('/') { format!("of {owner}") } else { owner.clone() };
-            format!("{} {owner} ({})", pods.len(), listed(pods, NAMED))
-        })
+        .map(|(owner, pods)| format!("{} {owner} ({})", pods.len(), listed(pods, NAMED)))
         .collect();
     let name = target_name(facts);
     let owners = owners.join(", ");
+    let names: BTreeSet<&str> = foreign.values().flatten().copied().collect();
+    let counting = names.iter().filter(|pod| counts(facts, pod)).count();
     if own == 0 {
         return Some(Finding::info(
             FindingId::ForeignPods,
@@ -191,73 +186,134 @@ pub(crate) fn foreign_pods(facts: &Facts<'_>) -> Option<Finding> {
              scale matches the wrong pods.",
         ));
     }
-    Some(Finding::warning(
-        FindingId::ForeignPods,
-        format!(
-            "the selector of {name} also matches {} of other owners, which count in the metrics: {owners}",
-            counted(number, "pod")
+    let also = format!("the selector of {name} also matches {} of other owners", counted(number, "pod"));
+    let advice = format!(
+        "Change the labels of those pods, or add a distinct label to the pods of {name} and select by it (the selector \
+         of a Deployment is immutable: recreate the Deployment)."
+    );
+    // A metric that fails for a missing request fails for any pod of the selector.
+    let is_failed = facts.explanation.metrics.iter().any(|metric| match metric {
+        MetricExplanation::Failed(failed) => {
+            matches!(&*failed.subject.kind, "Resource" | "ContainerResource" | "Pods")
+        }
+        MetricExplanation::Valid(_) => false,
+    });
+    Some(match counting {
+        0 if is_failed => Finding::warning(
+            FindingId::ForeignPods,
+            format!("{also}, whose missing requests also make a metric fail: {owners}"),
+            advice,
         ),
-        format!(
-            "Change the labels of those pods, or add a distinct label to the pods of {name} and select by it (the selector \
-             of a Deployment is immutable: recreate the Deployment)."
+        0 => {
+            Finding::info(FindingId::ForeignPods, format!("{also}, which do not count now: {owners}"), advice)
+        }
+        _ if counting == number => Finding::warning(
+            FindingId::ForeignPods,
+            format!("{also}, which count in the metrics: {owners}"),
+            advice,
         ),
-    ))
+        _ => Finding::warning(
+            FindingId::ForeignPods,
+            format!("{also}, of which {counting} count in the metrics: {owners}"),
+            advice,
+        ),
+    })
 }
 
-fn is_target(owner: &Owner, target: &Target) -> bool {
-    match &target.object {
-        Some(object) if !object.uid.is_empty() => owner.uid == object.uid,
-        _ => owner.kind == target.kind && owner.name == target.name,
-    }
-}
-
-/// Returns whether the read of the last owner was refused, so that the chain may lack further owners.
-fn may_be_incomplete(facts: &Facts<'_>, chain: &[Owner]) -> bool {
-    let Some(last) = chain.last() else {
-        return false;
+/// Whether a pod counts for a reading of the decision: with its sample, as a missing or unready pod, or as a ready pod
+/// by which a ratio is multiplied.
+fn counts(facts: &Facts<'_>, name: &str) -> bool {
+    let is_ready = || {
+        let at = facts.pods.binary_search_by(|pod| (*pod.name).cmp(name)).ok();
+        at.and_then(|at| facts.pods.get(at)).is_some_and(|pod| {
+            let ready = pod.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True);
+            ready && pod.phase == Phase::Running
+        })
     };
-    let group = last.api_version.split_once('/').map_or("", |(group, _)| group);
-    facts.refused.iter().any(|refused| {
-        refused.group == group
-            && refused.resource.to_ascii_lowercase().starts_with(&last.kind.to_ascii_lowercase())
+    facts.explanation.metrics.iter().filter_map(MetricExplanation::reading).any(|reading| {
+        let listed = reading.pods.iter().any(|pod| *pod.name == *name && !pod.group.is_ignored());
+        listed || (reading.ready_pods.is_some() && is_ready())
     })
 }
 
 /// Finds the first metric for which at least half of the pods are unready.
 pub(crate) fn unready_pods(facts: &Facts<'_>) -> Option<Finding> {
-    uncounted(facts, PodGroup::is_unready, |reading, number, all| {
-        let subject = &reading.subject;
-        let starting = reading.count(|group| {
-            matches!(
-                group,
-                PodGroup::UnreadyInitializing | PodGroup::UnreadySampleTooOld | PodGroup::UnreadyNotStarted
-            )
-        });
-        let pending = reading.count(|group| group == PodGroup::UnreadyPending);
-        let how = match (starting, pending) {
-            (0, 0) => String::new(),
-            (0, pending) => format!(" ({pending} pending)"),
-            (starting, 0) => format!(" ({starting} started recently)"),
-            (starting, pending) => format!(" ({starting} started recently, {pending} pending)"),
-        };
-        Finding::warning(
-            FindingId::UnreadyPods,
-            format!("{number} of {} are not ready{how}: their {subject} does not count", counted(all, "pod")),
-            "Find the cause with kubectl describe pod. If pods start slowly, add a startup probe; if they are unready because \
+    let of_pods = uncounted(
+        facts,
+        PodGroup::is_unready,
+        |_| false,
+        |reading, number, all| {
+            let subject = &reading.subject;
+            let starting = reading.count(|group| {
+                matches!(
+                    group,
+                    PodGroup::UnreadyInitializing
+                        | PodGroup::UnreadySampleTooOld
+                        | PodGroup::UnreadyNotStarted
+                )
+            });
+            let pending = reading.count(|group| group == PodGroup::UnreadyPending);
+            let how = match (starting, pending) {
+                (0, 0) => String::new(),
+                (0, pending) => format!(" ({pending} pending)"),
+                (starting, 0) => format!(" ({starting} started recently)"),
+                (starting, pending) => format!(" ({starting} started recently, {pending} pending)"),
+            };
+            Finding::warning(
+                FindingId::UnreadyPods,
+                format!(
+                    "{number} of {} are not ready{how}: their {subject} does not count",
+                    counted(all, "pod")
+                ),
+                "Find the cause with kubectl describe pod. If pods start slowly, add a startup probe; if they are unready because \
              of overload, use a metric that does not depend on readiness.",
-        )
-    })
+            )
+        },
+    );
+    of_pods.or_else(|| unready_factor(facts))
 }
 
-/// Finds the first metric for which at least half of the pods have no sample.
+/// Finds the first Object or External metric whose ratio is multiplied by less than half of the pods, because the others
+/// are not ready.
+fn unready_factor(facts: &Facts<'_>) -> Option<Finding> {
+    let all = usize::try_from(facts.explanation.status_replicas).unwrap_or_default().max(facts.pods.len());
+    let mut readings = facts.explanation.metrics.iter().filter_map(MetricExplanation::reading);
+    let (reading, ready) = readings.find_map(|reading| {
+        let ready = reading.ready_pods.and_then(|ready| usize::try_from(ready).ok())?;
+        (ready * 2 <= all && ready < all).then_some((reading, ready))
+    })?;
+    let subject = &reading.subject;
+    Some(Finding::warning(
+        FindingId::UnreadyPods,
+        format!(
+            "{ready} of {} are ready, and the ratio of {subject} is multiplied by the number of ready pods: it is at {}, its \
+             target is {}, and it asks for {}",
+            counted(all, "pod"),
+            amount(reading.value, subject),
+            amount(reading.target, subject),
+            reading.proposal
+        ),
+        "Find the cause with kubectl describe pod. A target of type AverageValue does not depend on readiness.",
+    ))
+}
+
+/// Finds the first metric for which at least half of the pods have no sample, or for which pods without a sample prevent
+/// a change of the count.
 pub(crate) fn pods_without_samples(facts: &Facts<'_>) -> Option<Finding> {
+    let explanation = facts.explanation;
+    let prevents = |reading: &MetricReading| {
+        explanation.limiting_step() == Some(LimitingStep::MissingPods)
+            && explanation.winning_metric().is_some_and(|metric| *metric.subject() == reading.subject)
+    };
     uncounted(
         facts,
         |group| group == PodGroup::Missing,
+        prevents,
         |reading, number, all| {
+            let effect = if prevents(reading) { ", which prevents a change of the count" } else { "" };
             Finding::warning(
                 FindingId::MissingSamples,
-                format!("{number} of {} have no sample of {}", counted(all, "pod"), reading.subject),
+                format!("{number} of {} have no sample of {}{effect}", counted(all, "pod"), reading.subject),
                 "Samples of new pods take a minute or two. If they stay missing, check whether the source of the metric reports \
                  these pods (kubectl top pod for cpu and memory).",
             )
@@ -265,16 +321,18 @@ pub(crate) fn pods_without_samples(facts: &Facts<'_>) -> Option<Finding> {
     )
 }
 
-/// Creates the finding for the first metric with at least half of its pods in a group. Ignored pods do not count.
+/// Creates the finding for the first metric with at least half of its pods in a group, or for which `decides` is true.
+/// Ignored pods do not count.
 fn uncounted(
     facts: &Facts<'_>,
     is_in: impl Fn(PodGroup) -> bool,
+    decides: impl Fn(&MetricReading) -> bool,
     finding: impl Fn(&MetricReading, usize, usize) -> Finding,
 ) -> Option<Finding> {
     let mut readings = facts.explanation.metrics.iter().filter_map(|metric| metric.reading());
     readings.find_map(|reading| {
         let all = reading.count(|group| !group.is_ignored());
         let number = reading.count(&is_in);
-        (number > 0 && number * 2 >= all).then(|| finding(reading, number, all))
+        (number > 0 && (number * 2 >= all || decides(reading))).then(|| finding(reading, number, all))
     })
 }

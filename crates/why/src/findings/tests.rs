@@ -323,7 +323,7 @@ fn uncounted_pods_are_found() {
             missing.situation(),
             FindingId::MissingSamples,
             Severity::Warning,
-            "2 of 4 pods have no sample of cpu",
+            "2 of 4 pods have no sample of cpu, which prevents a change of the count",
         ),
     ]);
 }
