@@ -55,6 +55,9 @@ pub enum PageError {
     /// The page is too large. Contains the limit in bytes.
     #[error("the page has more than {0} bytes: raise maxBytes, or expose fewer series at this path")]
     TooLarge(usize),
+    /// The page has too many lines. Contains the limit.
+    #[error("the page has more than {0} lines: expose fewer series at this path")]
+    TooManyLines(usize),
     /// A line, or a series with line breaks in its labels, is too long.
     #[error("line {line} has more than {limit} bytes")]
     LineTooLong {

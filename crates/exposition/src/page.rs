@@ -141,6 +141,9 @@ impl Page {
         let mut start = 0;
         while !self.ended {
             let bytes = all.get(start..).unwrap_or_default();
+            if self.line > page::LINES && !bytes.is_empty() {
+                return Err(PageError::TooManyLines(page::LINES));
+            }
             let mut lexer = Lexer::new(bytes, complete);
             let entry = entry::read(&mut lexer, &mut self.metric_type, &mut self.labels, self.limits.labels);
             let length = lexer.position().min(bytes.len());

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use exposition::{LabelsHash, Limits, Page, PageError, Reduce, Sample, Scrape, SeriesSelector, SyntaxError};
-use limits::page::{COMPARISONS, LABELS};
+use limits::page::{COMPARISONS, LABELS, LINES};
 use proptest::prelude::*;
 
 /// The name, labels, bits of the value, and timestamp of a series.
@@ -84,6 +84,13 @@ fn limits_hold_for_any_page() {
         scrape.push(b"a{b=\"1\"} 1\na{b=\"2\"} 1\na{b=\"3\"} 1\n# "),
         Err(PageError::TooManySeries(2))
     );
+}
+
+#[test]
+fn lines_of_a_page_are_bounded() {
+    let of = |lines: usize| read(Limits::default(), &[&vec![b'\n'; lines]]);
+    assert_eq!(of(LINES), Ok(Vec::new()));
+    assert_eq!(of(LINES + 1), Err(PageError::TooManyLines(LINES)));
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub mod page {
     pub const BYTES: usize = 4 << 20;
     /// The default of `maxSeries`: the series of a page that match one metric.
     pub const SERIES: usize = 1_000;
+    /// Maximum number of lines of a page.
+    pub const LINES: usize = 200_000;
     /// Maximum bytes of a line, and of a series with line breaks in its labels.
     pub const LINE: usize = 64 << 10;
     /// Maximum number of labels of a series.
@@ -72,7 +74,7 @@ pub mod page {
     pub const METRICS: usize = 16;
     /// Maximum number of comparisons of a page's names and labels with those of the metrics. Each series counts as one
     /// for each of [`METRICS`] metrics, so that it also bounds the number of series.
-    pub const COMPARISONS: usize = 3_000_000;
+    pub const COMPARISONS: usize = 2_000_000;
 }
 
 /// Label selectors as text, in the status of a scale target.

@@ -63,6 +63,7 @@ fn rows() -> [[String; 3]; 9] {
                 format!("{} series of a metric", count(page::SERIES)),
                 format!("{} labels of a series", page::LABELS),
                 format!("{} of a line", size(page::LINE)),
+                format!("{} lines", count(page::LINES)),
                 format!("{} comparisons", count(page::COMPARISONS)),
             ]
             .join(", "),
