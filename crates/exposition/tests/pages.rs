@@ -96,7 +96,7 @@ fn lines_of_a_page_are_bounded() {
 #[test]
 fn comparisons_of_a_page_are_bounded() {
     // Without a value, a label of a selector is compared with each label of a series.
-    let labels: String = (0..LABELS).map(|label| format!("l{label}=\"\",")).collect();
+    let labels = (0..LABELS).map(|label| format!("l{label}=\"\",")).collect::<Vec<_>>().concat();
     let series = format!("a{{{labels}}} 1\n");
     let last = ("last".to_owned(), "x".to_owned());
     let selector = |labels: usize| {
