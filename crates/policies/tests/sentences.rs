@@ -67,7 +67,7 @@ fn limits(world: &World, sentence: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let decided = world.decide(&[]);
     let explanation = decided.decision.explanation();
-    // At zero replicas, a minimum of 0 may disable autoscaling, so a decision without the minimum tells nothing.
+    // At zero replicas, a minimum of 0 may disable autoscaling, so a decision without the minimum states nothing.
     let is_compared = explanation.path == DecisionPath::Metrics && explanation.current > 0;
     let Some(desired) = explanation.desired.filter(|_| is_compared) else {
         return faults;

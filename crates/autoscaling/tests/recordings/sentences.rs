@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use autoscaling::explanation::{DecisionPath, Explanation, MetricExplanation, ProposalReason};
 
 /// Returns what the sentence says against the decision, or says twice, or leaves out. `count` is the count that is
-/// applied, and `replaced` tells whether a scaling policy replaces the count of the HPA.
+/// applied, and `replaced` shows whether a scaling policy replaces the count of the HPA.
 pub(crate) fn faults(
     sentence: &str,
     explanation: &Explanation,
