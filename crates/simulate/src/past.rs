@@ -156,7 +156,7 @@ impl Past {
         firsts.into_iter().flatten().min().unwrap_or(self.to)
     }
 
-    /// Returns the past as a run, which covers at least [`SHORTEST`] and at most `longest`.
+    /// Returns the past as a run, which covers at least `SHORTEST` and at most `longest`.
     pub fn run(&self, longest: SignedDuration) -> PastRun {
         let before = |length| self.to.checked_sub(length).unwrap_or(Timestamp::MIN);
         let start = self.since().clamp(before(longest.max(SHORTEST)), before(SHORTEST));

@@ -180,7 +180,7 @@ impl Span {
     }
 }
 
-/// Returns the time range of a run of `length`. `None` if the known past is shorter than [`SHORTEST`].
+/// Returns the time range of a run of `length`. `None` if the known past is shorter than `SHORTEST`.
 pub fn range(past: &Past, length: SignedDuration) -> Option<TimeRange> {
     let span = Span::new(past, length);
     span.is_known.then_some(TimeRange { start: span.start, end: past.to })

@@ -150,7 +150,7 @@ fn numbered(text: &str, bytes: usize) -> String {
 fn schedules(start: &str, end: &str) -> String {
     let mut text = "schedules:\n".to_owned();
     for index in 0..policy::ENTRIES {
-        let zone = if index % 2 == 0 { "Europe/Berlin" } else { "America/New_York" };
+        let zone = if index.is_multiple_of(2) { "Europe/Berlin" } else { "America/New_York" };
         let start = start.get(..start.floor_char_boundary(limits::schedule::BYTES)).unwrap();
         writeln!(
             text,
@@ -198,7 +198,7 @@ fn read_range(text: &str) {
 fn read_page(text: &str) {
     let selector = |metric: usize| {
         let label = |index: usize| match index {
-            0 if metric % 2 == 0 => ("absent".to_owned(), metric.to_string()),
+            0 if metric.is_multiple_of(2) => ("absent".to_owned(), metric.to_string()),
             0 => ("z".to_owned(), String::new()),
             index => (format!("l{index}"), String::new()),
         };
