@@ -1,7 +1,8 @@
 //! Finds the changes that would give another result, by repeated decisions with other values.
 //!
-//! The results are exact, because each decision includes rounding, missing and unready pods, windows, rates, bounds and
-//! the other metrics. A higher value never gives a lower proposal, so values are found by bisection.
+//! The results are exact, because each decision includes rounding, missing and unready pods, windows, rates, bounds, the
+//! other metrics, and the guards and the mode of the scaling policy. If the pods that count are as many as
+//! `spec.replicas`, a higher value never gives a lower proposal, so values are found by bisection.
 
 mod trial;
 
@@ -11,6 +12,7 @@ use autoscaling::explanation::{
 use autoscaling::failure::ScaleFailureClass;
 use autoscaling::history::Direction;
 use jiff::Timestamp;
+use policies::steps::Step as PolicyStep;
 use serde::Serialize;
 
 use self::trial::{Past, Trial};
@@ -114,8 +116,19 @@ pub struct Threshold {
 pub struct Hold {
     /// Up for more pods, down for fewer pods.
     pub direction: Direction,
-    /// The step that limits the count at every metric value.
-    pub by: LimitingStep,
+    /// What limits the count at every metric value.
+    pub by: HeldBy,
+}
+
+/// What limits the count at every metric value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HeldBy {
+    /// The scaling policy.
+    Policy,
+    /// A step of the HPA.
+    #[serde(untagged)]
+    Step(LimitingStep),
 }
 
 /// Finds the changes that would give another result in a situation. Returns `None` for a decision with metrics that
@@ -135,7 +148,7 @@ fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
     let explanation = &situation.explanation;
     let mut found = Counterfactual::default();
     if explanation.path != DecisionPath::Metrics {
-        found.changes.extend(without_metrics(explanation));
+        found.changes.extend(without_metrics(situation));
         return Some(found);
     }
     for metric in &explanation.metrics {
@@ -145,7 +158,7 @@ fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
     }
     let trial = Trial::new(situation)?;
     let current = explanation.current;
-    match explanation.desired {
+    match trial.now() {
         Some(desired) if desired > current => found.changes.extend(trial.kept(Direction::Down)),
         Some(desired) if desired < current => found.changes.extend(trial.kept(Direction::Up)),
         _ => {
@@ -169,16 +182,37 @@ fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
 }
 
 /// Finds the change for a decision without metrics.
-fn without_metrics(explanation: &Explanation) -> Option<Change> {
+fn without_metrics(situation: &Situation) -> Option<Change> {
+    let explanation = &situation.explanation;
     let (current, min, max) = (explanation.current, explanation.min, explanation.max);
+    let schedule = |field: &str, or: &str| {
+        let steps = situation.policy.iter().flat_map(|policy| &policy.steps);
+        let schedule = steps.into_iter().find_map(|step| match step {
+            PolicyStep::Schedule(step) if *step.field == *field => Some(&step.schedule),
+            _ => None,
+        })?;
+        Some(Change::Repair {
+            what: format!(
+                "to stay {current}, schedule {schedule} must set {field} to {current} or {or}, or end"
+            ),
+        })
+    };
+    if situation.decided().count() == Some(current) && explanation.desired.is_some() {
+        // The scaling policy keeps the count.
+        return None;
+    }
     let field = |path, now: i32, or: &str| {
         let must_be = format!("{current} or {or}");
         Some(Change::Field { path, now: now.to_string(), must_be, to: current })
     };
     let repair = |what: &str| Some(Change::Repair { what: what.to_owned() });
     match explanation.path {
-        DecisionPath::AboveMax => field("spec.maxReplicas", max, "more"),
-        DecisionPath::BelowMin => field("spec.minReplicas", min, "less"),
+        DecisionPath::AboveMax => {
+            schedule("maxReplicas", "more").or_else(|| field("spec.maxReplicas", max, "more"))
+        }
+        DecisionPath::BelowMin => {
+            schedule("minReplicas", "less").or_else(|| field("spec.minReplicas", min, "less"))
+        }
         DecisionPath::Disabled => {
             repair("the target must be set to 1 replica or more, which resumes autoscaling")
         }
@@ -373,14 +407,17 @@ fn hold_line(hold: Hold, explanation: &Explanation) -> Line {
         Direction::Up => ("for more", "adds a pod"),
         Direction::Down => ("for fewer", "removes a pod"),
     };
-    let why = match hold.by {
+    let HeldBy::Step(by) = hold.by else {
+        return Line::new(label).plain(format!("no metric value {what}: the scaling policy prevents it"));
+    };
+    let why = match by {
         LimitingStep::Failure => "while a metric cannot be read, nothing is scaled down".to_owned(),
         LimitingStep::Tolerance => "the tolerance hides every change".to_owned(),
         LimitingStep::MissingPods => "too many pods have no sample or are not ready".to_owned(),
         LimitingStep::ScaleUpWindow => "the scale-up window prevents it".to_owned(),
         LimitingStep::ScaleDownWindow => "the scale-down window prevents it".to_owned(),
-        LimitingStep::ScaleUpPolicy => "the scale-up policies prevent it".to_owned(),
-        LimitingStep::ScaleDownPolicy => "the scale-down policies prevent it".to_owned(),
+        LimitingStep::ScaleUpPolicy => "behavior.scaleUp prevents it".to_owned(),
+        LimitingStep::ScaleDownPolicy => "behavior.scaleDown prevents it".to_owned(),
         LimitingStep::Maximum => format!("maxReplicas is {}", explanation.max),
         LimitingStep::Minimum => format!("minReplicas is {}", explanation.min),
     };

@@ -272,8 +272,12 @@ fn with_policy(mut situation: Situation, text: &str, steps: Vec<policies::steps:
     let policy = std::sync::Arc::new(policies::merge::Policy::merge(vec![source]));
     let rules = policies::resolve::resolve(&policy, situation.at);
     let next = rules.next_change(&policies::history::PolicyHistory::default(), situation.at);
+    let recommended = situation.explanation.desired;
+    let (applied, mode) = policies::resolve::apply(&rules.mode, situation.explanation.current, recommended);
+    let steps = mode.map(policies::steps::Step::Mode).into_iter().chain(steps).collect();
     situation.rules = Some(std::sync::Arc::new(rules));
-    situation.policy = Some(policies::steps::PolicyEffect { steps, next, ..Default::default() });
+    let problems = String::new();
+    situation.policy = Some(policies::steps::PolicyEffect { recommended, applied, steps, problems, next });
     situation
 }
 
@@ -296,4 +300,52 @@ fn next_change_of_a_policy_states_the_count_after_it() {
     let guarded = format!("{{mode: Paused, until: {at}}}");
     let guarded = with_policy(situation, &guarded, vec![policies::steps::Step::IgnoredContainers(step)]);
     assert_eq!(last(&guarded), change("the mode Paused ends", None));
+}
+
+#[test]
+fn paused_hpa_has_no_thresholds() {
+    let paused = with_policy(Scene::cpu(5, 600).situation(), "{mode: Paused}", Vec::new());
+    assert_eq!(paused.decided().count(), Some(5));
+    assert_eq!(
+        lines(&paused),
+        [
+            "for more: no metric value adds a pod: the scaling policy prevents it",
+            "for fewer: no metric value removes a pod: the scaling policy prevents it",
+        ]
+    );
+    let upwards = with_policy(free(Scene::cpu(5, 400)), "{mode: ScaleUpOnly}", Vec::new());
+    assert_eq!(
+        lines(&upwards),
+        [
+            "for 6: cpu above 88 % of request (440m of 500m per pod; now 80 %)",
+            "for fewer: no metric value removes a pod: the scaling policy prevents it",
+        ]
+    );
+}
+
+#[test]
+fn unready_pods_hold_the_count_of_a_value_target() {
+    let mut scene = Scene::jobs(6, &json!({"type": "Value", "value": "100"}), "300");
+    scene.pods = (1..=6).map(|number| starting(&format!("web-{number}"))).collect();
+    let scene = scene.recommended(&[(100, 6)]);
+    let lines = lines(&scene.situation());
+    assert!(
+        lines.iter().any(|line| line
+            == "for more: no metric value adds a pod: too many pods have no sample or are not ready"),
+        "{lines:?}"
+    );
+}
+
+/// A cpu near zero, which the printed percentage shows as 0 %.
+#[test]
+fn idle_cpu_has_the_threshold_of_its_tolerance() {
+    for milli in [0, 1, 2, 4, 5] {
+        let lines = lines(&free(Scene::cpu(2, milli)));
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.starts_with("for 3: cpu above 88 % of request (440m of 500m per pod")),
+            "{milli}: {lines:?}"
+        );
+    }
 }

@@ -11,10 +11,12 @@ use autoscaling::spec::{SelectPolicy, Spec};
 use autoscaling::status::Limit;
 use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
+use policies::TargetState;
+use policies::guards::{GuardInputs, GuardStep, guard};
 use policies::resolve::{self, NextChange, RuleChange, resolve};
 use policies::steps::Step;
 
-use super::{Change, Situation, Threshold};
+use super::{Change, HeldBy, Situation, Threshold};
 use crate::situation::Source;
 use coexist::shadow::replay::at_level;
 use engine::store::HpaRecord;
@@ -76,8 +78,43 @@ impl<'a> Trial<'a> {
         let spec = bounds.map_or_else(|| Arc::clone(&record.spec), |bounds| bounds.spec(&record.spec).0);
         let trial = Self { situation, record, spec, scale, explanation };
         let repeated = trial.decide(&[], Past::Known, &trial.spec, situation.at);
-        (repeated.desired == explanation.desired && repeated.metrics.len() == explanation.metrics.len())
-            .then_some(trial)
+        let is_same = repeated.desired == explanation.desired
+            && repeated.metrics.len() == explanation.metrics.len()
+            && trial.applied(&repeated) == situation.decided().count();
+        is_same.then_some(trial)
+    }
+
+    /// Returns the count of a decision with the guards and the mode of the scaling policy. The guards see the target as
+    /// in the explained decision.
+    fn applied(&self, decided: &Explanation) -> Option<i32> {
+        let Some(rules) = &self.situation.rules else { return decided.desired };
+        let Explanation { current, min, max, .. } = *self.explanation;
+        let mut inputs = GuardInputs {
+            current,
+            min,
+            max,
+            pending: TargetState::new(self.situation.pods.iter().map(|pod| &**pod)).pending,
+            ..GuardInputs::default()
+        };
+        let steps = self.situation.policy.iter().flat_map(|policy| &policy.steps);
+        for step in steps {
+            match step {
+                Step::Guard(GuardStep::PendingPods(step)) => {
+                    (inputs.pending, inputs.unschedulable) = (step.pending, step.pending);
+                }
+                Step::Guard(GuardStep::Rollout(step)) => inputs.rollout = Some(step.rollout),
+                Step::Guard(GuardStep::ZeroMetrics(step)) => inputs.zero_since = Some(step.since),
+                _ => {}
+            }
+        }
+        let guards = &rules.policy.spec.guards;
+        let guarded = decided.desired.map(|desired| guard(guards, &inputs, desired).replicas);
+        resolve::apply(&rules.mode, current, guarded).0
+    }
+
+    /// Returns the count with the current metrics.
+    pub(super) fn now(&self) -> Option<i32> {
+        self.situation.decided().count()
     }
 
     /// Finds the metric values that would have kept the count, for a decision that changes the count.
@@ -113,13 +150,30 @@ impl<'a> Trial<'a> {
 
     /// Returns the resulting count with some metrics at other levels.
     pub(super) fn desired(&self, levels: &[(usize, f64)], past: Past) -> Option<i32> {
-        self.at_levels(levels, past).desired
+        self.applied(&self.at_levels(levels, past))
     }
 
-    /// Returns the step that limits the count with all metrics at the extreme of a direction.
-    pub(super) fn limit_at_extreme(&self, direction: Direction) -> Option<LimitingStep> {
+    /// Returns what limits the count with all metrics at the extreme of a direction.
+    pub(super) fn limit_at_extreme(&self, direction: Direction) -> Option<HeldBy> {
         let level = if direction == Direction::Up { HIGHEST } else { LOWEST };
-        self.at_levels(&self.levels(level), Past::Settled).limiting_step()
+        let extreme = self.at_levels(&self.levels(level), Past::Settled);
+        if self.applied(&extreme) != extreme.desired {
+            return Some(HeldBy::Policy);
+        }
+        let current = self.explanation.current;
+        let is_stuck = extreme.proposal.is_some_and(|proposal| match direction {
+            Direction::Up => proposal <= current,
+            Direction::Down => proposal >= current,
+        });
+        // Too few pods count for the proposal itself to change, so no bound limits it.
+        let has_pods = extreme.metrics.iter().filter_map(MetricExplanation::reading).any(|reading| {
+            let uncounted = reading.count(|group| group == PodGroup::Missing || group.is_unready());
+            uncounted > 0 || reading.ready_pods.is_some_and(|ready| ready < i64::from(current))
+        });
+        if is_stuck && has_pods && extreme.desired.is_some() {
+            return Some(HeldBy::Step(LimitingStep::MissingPods));
+        }
+        extreme.limits().first().copied().or_else(|| extreme.limiting_step()).map(HeldBy::Step)
     }
 
     /// Finds the level of one metric at which the count satisfies `differs`, with the other metrics
@@ -163,7 +217,7 @@ impl<'a> Trial<'a> {
             let mut levels = others.to_vec();
             levels.push((index, level));
             let decided = self.at_levels(&levels, past);
-            (decided.desired.is_some_and(&differs), decided.metrics.into_iter().nth(index))
+            (self.applied(&decided).is_some_and(&differs), decided.metrics.into_iter().nth(index))
         };
         let mut same = self.level_now(index);
         let mut beyond =
@@ -171,8 +225,15 @@ impl<'a> Trial<'a> {
         if !at(beyond).0 {
             return None;
         }
-        let largest = now.pods.iter().filter_map(|pod| pod.sample).max().unwrap_or_else(|| shown(now));
-        let finest = if largest > 0 { largest as f64 } else { f64::INFINITY };
+        // At the level 0, levels are in units of the target, not of the samples.
+        let finest = if same == 0.0 {
+            let requests = now.pods.iter().filter_map(|pod| pod.request).max().unwrap_or(1000) as f64;
+            let target = shown_target(now.target);
+            if matches!(now.target, Measure::Percent(_)) { requests * target / 100.0 } else { target }
+        } else {
+            now.pods.iter().filter_map(|pod| pod.sample).max().unwrap_or_else(|| shown(now)) as f64
+        };
+        let finest = if finest > 0.0 { finest } else { f64::INFINITY };
         let reading = |level: f64| at(level).1.and_then(|metric| metric.reading().cloned());
         let (mut last, mut first) = (now.clone(), reading(beyond)?);
         for _ in 0..HALVINGS {
@@ -218,7 +279,7 @@ impl<'a> Trial<'a> {
             // A recommendation has an effect up to and including the end of its window.
             let after = until.checked_add(SignedDuration::from_nanos(1)).ok()?;
             let later = self.decide(&[], Past::Known, &self.spec, after);
-            let to = later.desired.filter(|to| Some(*to) != self.explanation.desired)?;
+            let to = self.applied(&later).filter(|to| Some(*to) != self.now())?;
             (later.proposal == self.explanation.proposal).then_some(Change::Wait { until, step, to })
         })
     }
@@ -254,13 +315,13 @@ impl<'a> Trial<'a> {
             }
             _ => return None,
         };
-        let to = self.decide(&[], Past::Known, &spec, self.situation.at).desired?;
+        let to = self.applied(&self.decide(&[], Past::Known, &spec, self.situation.at))?;
         let must_be = match limit.limit {
             Limit::Maximum => format!("{to} or more"),
             Limit::Minimum => format!("{to} or less"),
             _ => "Max or Min".to_owned(),
         };
-        (Some(to) != self.explanation.desired).then_some(Change::Field { path, now, must_be, to })
+        (Some(to) != self.now()).then_some(Change::Field { path, now, must_be, to })
     }
 
     /// Finds the count after the next change of the scaling policy, with the current metrics. `None` if the count
@@ -334,6 +395,14 @@ fn first_beyond(from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Optio
         step *= 4.0;
     }
     None
+}
+
+/// Returns a target in milli-units, or in percent.
+fn shown_target(target: Measure) -> f64 {
+    match target {
+        Measure::Percent(percent) => percent.into(),
+        Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli as f64,
+    }
 }
 
 /// Returns the total of a reading or else its value: in milli-units, or in percent.
