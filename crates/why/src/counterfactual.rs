@@ -108,6 +108,9 @@ pub struct Threshold {
     /// The average request of the counted pods in milli-units, for a target in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<i64>,
+    /// The average usage of the counted pods at `first` in milli-units, if `last` and `first` are the same percentage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<i64>,
 }
 
 /// A limit that no metric value can overcome.
@@ -341,6 +344,9 @@ impl Threshold {
             Direction::Up => ("above", "at least"),
             Direction::Down => ("below", "at most"),
         };
+        if let Some(exact) = self.exact(direction) {
+            return exact;
+        }
         let number = |value: Measure, total: Option<i64>| match total {
             Some(total) => milli(total, subject),
             None => amount(value, subject),
@@ -360,6 +366,9 @@ impl Threshold {
 
     /// Describes a threshold by the first value with another result: `cpu at most 88 % of request (...)`.
     fn describe_first(&self, direction: Direction) -> String {
+        if let Some(exact) = self.exact(direction) {
+            return exact;
+        }
         let within_one = self.last == self.first && self.totals.is_none_or(|[_, last, first]| last == first);
         let word = match (direction, within_one) {
             (Direction::Up, false) => "at least",
@@ -372,6 +381,19 @@ impl Threshold {
             None => amount(self.first, &self.subject),
         };
         self.phrase(word, self.first, &number)
+    }
+
+    /// Describes a threshold within one percent by its usage: `cpu at most 2.631 of 4 per pod, that is 65 % of request`.
+    fn exact(&self, direction: Direction) -> Option<String> {
+        let (usage, request) = self.usage.zip(self.request)?;
+        let word = if direction == Direction::Up { "at least" } else { "at most" };
+        let subject = &self.subject;
+        Some(format!(
+            "{subject} {word} {} per pod, that is {} of request (now {})",
+            share_of(usage, request, subject),
+            amount(self.first, subject),
+            amount(self.now, subject)
+        ))
     }
 
     fn phrase(&self, word: &str, value: Measure, number: &str) -> String {

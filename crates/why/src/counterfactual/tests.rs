@@ -256,7 +256,10 @@ fn threshold_includes_unready_pods() {
     scene.answers = vec![Some(Ok(autoscaling::query::Answer::Resource(
         ["web-1", "web-2", "web-3"].map(|name| usage(name, 400)).into(),
     )))];
-    assert_eq!(lines(&free(scene))[0], "for 4: cpu above 133 % of request (665m of 500m per pod; now 80 %)");
+    assert_eq!(
+        lines(&free(scene))[0],
+        "for 4: cpu at least 668m of 500m per pod, that is 133 % of request (now 80 %)"
+    );
 }
 
 /// Adds the policy of an annotation with the value `text`, and its effect with `steps`, to a situation.
@@ -348,4 +351,59 @@ fn idle_cpu_has_the_threshold_of_its_tolerance() {
             "{milli}: {lines:?}"
         );
     }
+}
+
+/// Moves the usage to each threshold: the count changes at the threshold, and not one milli-unit before it.
+#[test]
+fn count_changes_at_each_threshold_and_not_before() {
+    let at = |replicas: usize, milli: i64, missing: usize, unready: usize| {
+        let mut scene = Scene::cpu(replicas, milli);
+        scene.spec["maxReplicas"] = json!(30);
+        for number in 0..unready {
+            scene.pods[number] = starting(&format!("web-{}", number + 1));
+        }
+        let with_sample = scene.pods.len() - missing;
+        scene.answers = vec![Some(Ok(usages(&scene.pods[..with_sample], milli)))];
+        free(scene)
+    };
+    let (mut tried, mut exact) = (0, 0);
+    for replicas in 3..9 {
+        for milli in [0, 1, 2, 4, 7, 150, 263, 322, 399, 401, 447, 631, 1203] {
+            for (missing, unready) in [(0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1)] {
+                let situation = at(replicas, milli, missing, unready);
+                let now = situation.explanation.desired;
+                for change in counterfactual(&situation).unwrap().changes {
+                    let (Change::Metrics { direction, thresholds, to, .. }
+                    | Change::Keep { direction, thresholds, to }) = change
+                    else {
+                        continue;
+                    };
+                    let [
+                        Threshold {
+                            last: Measure::Percent(last), first: Measure::Percent(first), usage, ..
+                        },
+                    ] = thresholds[..]
+                    else {
+                        panic!("one metric in percent: {thresholds:?}");
+                    };
+                    let desired = |milli| at(replicas, milli, missing, unready).explanation.desired;
+                    let of = |percent: i32| i64::from(percent) * 5;
+                    let (there, before) = match (usage, direction) {
+                        (Some(usage), Direction::Up) => (usage, usage - 1),
+                        (Some(usage), Direction::Down) => (usage, usage + 1),
+                        // Utilization is rounded down to whole percent.
+                        (None, Direction::Up) => (of(first), of(last) + 4),
+                        (None, Direction::Down) => (of(first) + 4, of(last)),
+                    };
+                    let case = (replicas, milli, missing, unready, direction, there, before);
+                    assert_eq!(desired(there), Some(to), "{case:?}");
+                    assert_eq!(desired(before) == Some(to), now == Some(to), "{case:?}");
+                    tried += 1;
+                    exact += usize::from(usage.is_some());
+                }
+            }
+        }
+    }
+    println!("{tried} thresholds, {exact} of them within one percent");
+    assert!(tried > 400 && exact > 20, "{tried} {exact}");
 }

@@ -414,12 +414,28 @@ fn shown(reading: &MetricReading) -> i64 {
     }
 }
 
+/// Returns the average sample of the counted pods at `first`, rounded away from that at `last`.
+fn usage(last: &MetricReading, first: &MetricReading) -> Option<i64> {
+    let samples = |reading: &MetricReading| -> (i128, i128) {
+        let counted = reading.pods.iter().filter(|pod| pod.group == PodGroup::Ready);
+        counted
+            .filter_map(|pod| pod.sample)
+            .fold((0, 0), |(sum, number), sample| (sum + i128::from(sample), number + 1))
+    };
+    let ((before, _), (sum, number)) = (samples(last), samples(first));
+    let down = sum.checked_div(number)?;
+    let up = sum > before && sum % number != 0;
+    i64::try_from(down + i128::from(up)).ok()
+}
+
 fn threshold(now: &MetricReading, last: &MetricReading, first: &MetricReading) -> Threshold {
     let requests: Vec<i64> =
         now.pods.iter().filter(|pod| pod.group == PodGroup::Ready).filter_map(|pod| pod.request).collect();
     let sum: i128 = requests.iter().copied().map(i128::from).sum();
     let average = i128::try_from(requests.len()).ok().and_then(|number| sum.checked_div(number));
+    let is_same = matches!(first.value, Measure::Percent(_)) && first.value == last.value;
     Threshold {
+        usage: usage(last, first).filter(|_| is_same),
         subject: now.subject.clone(),
         now: now.value,
         last: last.value,
