@@ -502,3 +502,92 @@ fn findings_are_sorted_by_severity() {
         .and(external_metric("jobs", &json!({"type": "Value", "value": "1"})), Ok(external("1")));
     assert_eq!(findings(&healthy.situation()), []);
 }
+
+/// Adds a mode of a scaling policy to a situation.
+fn under(mut situation: Situation, mode: policies::spec::Mode) -> Situation {
+    let mode = policies::resolve::ActiveMode { mode: Some(mode), replicas: 0, until: None };
+    let (current, recommended) = (situation.explanation.current, situation.explanation.desired);
+    let (applied, step) = policies::resolve::apply(&mode, current, recommended);
+    let steps = step.map(policies::steps::Step::Mode).into_iter().collect();
+    situation.policy =
+        Some(policies::steps::PolicyEffect { recommended, applied, steps, ..Default::default() });
+    situation
+}
+
+#[test]
+fn policy_that_withholds_pods_is_found() {
+    let paused = under(Scene::cpu(5, 600).situation(), policies::spec::Mode::Paused);
+    assert_eq!(paused.sentence(), "stays at 5: paused; the metrics ask for 8");
+    check(vec![(
+        paused,
+        FindingId::PolicyHolds,
+        Severity::Warning,
+        "the scaling policy applies 5 instead of 8: paused; the metrics ask for 8",
+    )]);
+    let steady = under(Scene::cpu(5, 400).situation(), policies::spec::Mode::Paused);
+    assert_eq!(steady.sentence(), "stays at 5: cpu is at its target of 80 %");
+    assert_eq!(findings(&steady), []);
+}
+
+#[test]
+fn ignored_pods_of_other_owners_do_not_count() {
+    let mut scene = Scene::cpu(3, 400);
+    let done = autoscaling::pod::Pod { phase: Phase::Succeeded, ..pod("done-1", Some("500m")) };
+    scene.pods.insert(0, done);
+    let situation = with(scene, |situation| {
+        situation.owners.insert("done-1".into(), Vec::new());
+    });
+    check(vec![(
+        situation,
+        FindingId::ForeignPods,
+        Severity::Info,
+        "the selector of Deployment/web also matches 1 pod of other owners, which do not count now: \
+         1 without a controller (done-1)",
+    )]);
+}
+
+#[test]
+fn missing_request_of_a_pod_of_another_owner_names_the_pod() {
+    let mut scene = Scene::cpu(3, 400);
+    scene.pods.insert(0, autoscaling::pod::Pod { phase: Phase::Succeeded, ..pod("probe-0", None) });
+    let situation = with(scene, |situation| {
+        situation.owners.insert("probe-0".into(), Vec::new());
+    });
+    let found = findings(&situation);
+    let request = found.iter().find(|finding| finding.code == FindingId::MissingRequest).unwrap();
+    assert!(
+        request
+            .message
+            .ends_with("(in 1 of 4 pods): probe-0 (Succeeded, without a controller) of other owners"),
+        "{}",
+        request.message
+    );
+    assert!(request.advice.starts_with("Delete these pods, change their labels"), "{}", request.advice);
+}
+
+#[test]
+fn value_target_with_unready_pods_is_found() {
+    let mut scene = Scene::jobs(6, &json!({"type": "Value", "value": "100"}), "300");
+    scene.pods = (1..=6).map(|number| starting(&format!("web-{number}"))).collect();
+    check(vec![(
+        scene.situation(),
+        FindingId::UnreadyPods,
+        Severity::Warning,
+        "0 of 6 pods are ready, and the ratio of jobs is multiplied by the number of ready pods: it is at 300, its \
+         target is 100, and it asks for 0",
+    )]);
+}
+
+#[test]
+fn higher_maximum_is_not_advised_while_scaling_up_is_disabled() {
+    let up = json!({"selectPolicy": "Disabled",
+        "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]});
+    let down = json!({"policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]});
+    let scene = Scene::cpu(10, 600).behavior(json!({"scaleUp": up, "scaleDown": down}));
+    let found = findings(&scene.situation());
+    let maximum = found.iter().find(|finding| finding.code == FindingId::MaxReplicas).unwrap();
+    assert_eq!(
+        maximum.advice,
+        "behavior.scaleUp disables scaling up, so a higher maxReplicas alone changes nothing."
+    );
+}
