@@ -34,6 +34,12 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
         text.push('\n');
     }
     let mut steps = explain::steps(&situation.explanation, situation.at, zone);
+    // The scaling policy applies after the steps of the HPA.
+    if situation.decided().replaced_by().is_some()
+        && let Some(result) = steps.last_mut()
+    {
+        result.title = String::from("Result without the scaling policy");
+    }
     steps.extend(super::sources::step(situation));
     steps.extend(burst(situation));
     steps.extend(situation.policy.as_ref().map(explain::policy_step));
