@@ -1,8 +1,8 @@
 //! Finds the changes that would give another result, by repeated decisions with other values.
 //!
 //! The results are exact, because each decision includes rounding, missing and unready pods, windows, rates, bounds, the
-//! other metrics, and the guards and the mode of the scaling policy. If the pods that count are as many as
-//! `spec.replicas`, a higher value never gives a lower proposal, so values are found by bisection.
+//! other metrics, and the guards and the mode of the scaling policy. If `spec.replicas` is the number of
+//! counted pods, a higher value never gives a lower proposal, so values are found by bisection.
 
 mod trial;
 
