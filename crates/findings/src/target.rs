@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use autoscaling::explanation::{
     DecisionPath, LimitingStep, MetricExplanation, MetricReading, PodGroup, Span, amount,
 };
-use autoscaling::failure::ScaleFailureClass;
+use autoscaling::failure::{MetricFailureClass, ScaleFailureClass};
 use autoscaling::pod::{ConditionStatus, Phase};
 
 use crate::facts::FieldManager;
@@ -191,17 +191,17 @@ pub(crate) fn foreign_pods(facts: &Facts<'_>) -> Option<Finding> {
         "Change the labels of those pods, or add a distinct label to the pods of {name} and select by it (the selector \
          of a Deployment is immutable: recreate the Deployment)."
     );
-    // A metric that fails for a missing request fails for any pod of the selector.
+    // A missing request fails the metric, also that of a pod that does not count.
     let is_failed = facts.explanation.metrics.iter().any(|metric| match metric {
-        MetricExplanation::Failed(failed) => {
-            matches!(&*failed.subject.kind, "Resource" | "ContainerResource" | "Pods")
+        MetricExplanation::Failed(failed) if failed.class() == MetricFailureClass::MissingRequest => {
+            names.iter().any(|pod| failed.cause().ends_with(&format!(" of Pod {pod}")))
         }
-        MetricExplanation::Valid(_) => false,
+        _ => false,
     });
     Some(match counting {
         0 if is_failed => Finding::warning(
             FindingId::ForeignPods,
-            format!("{also}, whose missing requests also make a metric fail: {owners}"),
+            format!("{also}, whose missing requests make a metric fail: {owners}"),
             advice,
         ),
         0 => {

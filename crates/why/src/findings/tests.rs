@@ -554,6 +554,8 @@ fn missing_request_of_a_pod_of_another_owner_names_the_pod() {
         situation.owners.insert("probe-0".into(), Vec::new());
     });
     let found = findings(&situation);
+    let foreign = found.iter().find(|finding| finding.code == FindingId::ForeignPods).unwrap();
+    assert!(foreign.message.contains("whose missing requests make a metric fail"), "{}", foreign.message);
     let request = found.iter().find(|finding| finding.code == FindingId::MissingRequest).unwrap();
     assert!(
         request
