@@ -172,15 +172,15 @@ fn target_with_selector(stage: &Fixture, name: &str, selector: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selector_of_64_kib_selects_or_gives_a_condition() {
+async fn selector_of_60_kib_selects_or_gives_a_condition() {
     let stage = with_calm();
     let selector = |app: &str, count: usize| {
         let values: Vec<_> = (0..count).map(|index| format!("{index:04}-{}", "v".repeat(58))).collect();
         format!("app in ({app},{})", values.join(","))
     };
     target_with_selector(&stage, "valid", &selector("web", 980));
-    target_with_selector(&stage, "longest", &selector("api", 1_024));
-    target_with_selector(&stage, "invalid", &format!("app in ({EVIL}{}", "(".repeat(64 << 10)));
+    target_with_selector(&stage, "longest", &selector("api", 1_000));
+    target_with_selector(&stage, "invalid", &format!("app in ({EVIL}{}", "(".repeat(60 << 10)));
     for index in 0..4 {
         stage.cluster.put_raw(pod("web", index));
     }
@@ -196,7 +196,7 @@ async fn selector_of_64_kib_selects_or_gives_a_condition() {
     let condition = rig.condition("longest", "ScalingActive");
     assert!(
         condition.starts_with("False FailedGetResourceMetric")
-            && condition.contains("the URL has 67")
+            && condition.contains("the URL has 66")
             && condition.ends_with("at most 65534 can be sent: a name or selector is too long"),
         "{condition:.600}"
     );
