@@ -120,7 +120,7 @@ impl<'a> Series<'a> {
             set.map(|(name, _)| self.slice(*name))
         };
         // Names have no escapes, except for quoted ones.
-        if self.labels.len() > FEW || set().any(|name| name.contains(&b'\\')) {
+        if set().count() > FEW || set().any(|name| name.contains(&b'\\')) {
             let mut names: Vec<_> =
                 set().map(unescape).chain([Cow::Borrowed(b"__name__".as_slice())]).collect();
             names.sort_unstable();

@@ -65,7 +65,7 @@ pub mod page {
     /// The default of `maxSeries`: the series of a page that match one metric.
     pub const SERIES: usize = 1_000;
     /// Maximum number of lines of a page.
-    pub const LINES: usize = 100_000;
+    pub const LINES: usize = 50_000;
     /// Maximum bytes of a line, and of a series with line breaks in its labels.
     pub const LINE: usize = 64 << 10;
     /// Maximum number of labels of a series.
