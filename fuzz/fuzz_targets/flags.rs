@@ -10,8 +10,8 @@ mod plant;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use flags::{CliError, Config, FlagError};
 use concertina::invocation::Invocation;
+use flags::{CliError, Config, FlagError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
