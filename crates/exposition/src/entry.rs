@@ -98,18 +98,32 @@ impl<'a> Series<'a> {
         let series = *self;
         self.labels.iter().map(move |(name, value)| {
             let name = unescape(series.slice(*name));
-            let value = match unescape(series.slice(*value)) {
-                Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
-                Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
-            };
-            let bound = match series.metric_type {
-                MetricType::Histogram => *name == *b"le",
-                MetricType::Summary => *name == *b"quantile",
-                MetricType::Other => false,
-            };
-            let canonical = if bound { canonical_label(&value) } else { None };
-            (name, canonical.map_or(value, Cow::Owned))
+            let value = series.value_of(&name, *value);
+            (name, value)
         })
+    }
+
+    /// Returns the value of a label that is not empty. Adds the number of labels that it looks at to `compared`. Only the
+    /// value of this label is decoded.
+    pub(crate) fn label(&self, wanted: &[u8], compared: &mut usize) -> Option<Cow<'a, str>> {
+        let mut spans = self.labels.iter().inspect(|_| *compared += 1);
+        let (_, value) =
+            spans.find(|(name, value)| value.start < value.end && *unescape(self.slice(*name)) == *wanted)?;
+        Some(self.value_of(wanted, *value))
+    }
+
+    fn value_of(&self, name: &[u8], value: Span) -> Cow<'a, str> {
+        let value = match unescape(self.slice(value)) {
+            Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        };
+        let is_bound = match self.metric_type {
+            MetricType::Histogram => name == b"le",
+            MetricType::Summary => name == b"quantile",
+            MetricType::Other => false,
+        };
+        let canonical = if is_bound { canonical_label(&value) } else { None };
+        canonical.map_or(value, Cow::Owned)
     }
 
     /// Returns the name of a label that the series has twice, among labels that are not empty. The name of the series is

@@ -138,11 +138,8 @@ impl Found {
     fn matches(&self, series: &Series<'_>, taken: &mut usize) -> bool {
         self.selector.labels.iter().all(|(name, expected)| {
             *taken += 1;
-            let value = series
-                .labels()
-                .inspect(|_| *taken += 1)
-                .find(|(found, value)| **found == *name.as_bytes() && !value.is_empty());
-            value.map_or_else(|| expected.is_empty(), |(_, value)| *value == **expected)
+            let value = series.label(name.as_bytes(), taken);
+            value.map_or_else(|| expected.is_empty(), |value| value == **expected)
         })
     }
 }
