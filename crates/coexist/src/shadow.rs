@@ -38,7 +38,6 @@ use engine::reconcile::queue::Queue;
 use engine::reconcile::{Comparator, ComparedSync, ForeignRescale, Observer, Standpoint};
 use engine::store::{HpaRecord, Key, Pods};
 use engine::telemetry::metrics::Metrics as Telemetry;
-use policies::sentence::Decided;
 
 /// Maximum number of rescales of one HPA that wait for a sync. If no sync happens, the oldest rescale is dropped.
 const WAITING: usize = 8;
@@ -305,7 +304,6 @@ impl Comparator for Shadow {
             return;
         }
         let explanation = &sync.conclusion.explanation;
-        let decided = Decided::new(explanation, sync.policy);
         let shown = sync.conclusion.status.as_ref().unwrap_or(&sync.hpa.status).current_metrics.clone();
         let inputs = compared.scale.map(|scale| Inputs {
             scale: scale.clone(),
@@ -316,8 +314,8 @@ impl Comparator for Shadow {
         let own = OwnSide {
             at: sync.at,
             from: explanation.current,
-            to: decided.count(),
-            sentence: decided.sentence(sync.at),
+            to: explanation.desired,
+            sentence: explanation.sentence(sync.at),
         };
         let mut state = self.state.lock();
         let last_sign = state.last_sign;
