@@ -83,7 +83,7 @@ impl Outcome {
         let explanation = &sync.conclusion.explanation;
         let step = explanation.limiting_step();
         Self {
-            count: sync.policy.map_or(explanation.desired, |effect| effect.applied),
+            count: Decided::new(explanation, sync.policy).count(),
             limited_by: step
                 .filter(|step| !matches!(step, LimitingStep::Tolerance | LimitingStep::MissingPods)),
             policy: sync

@@ -226,9 +226,7 @@ impl DecisionSteps {
         };
         Self {
             course: explanation.path,
-            direction: policy
-                .map_or(explanation.desired, |policy| policy.applied)
-                .map(|desired| desired.cmp(&explanation.current)),
+            direction: Decided::new(explanation, policy).count().map(|count| count.cmp(&explanation.current)),
             winner: explanation.winner,
             limiting: explanation.limiting_step(),
             metrics: explanation.metrics.iter().map(step).collect(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use autoscaling::explanation::{Explanation, Subject};
 use jiff::Timestamp;
+use policies::sentence::Decided;
 use policies::steps::{PolicyEffect, StepReason};
 use serde::{Serialize, Serializer};
 
@@ -168,7 +169,7 @@ pub struct DecisionPoint {
 impl DecisionPoint {
     /// Returns the count that is applied. `None` if no count could be computed.
     pub fn applied(&self) -> Option<i32> {
-        self.policy.as_ref().map_or(self.explanation.desired, |policy| policy.applied)
+        Decided::new(&self.explanation, self.policy.as_deref()).count()
     }
 
     /// Returns the current and the applied count, if they differ.

@@ -185,18 +185,19 @@ impl Entry {
             lowest: moved.lowest,
             highest: moved.highest,
         });
+        let decided = Decided::new(&explanation, policy.as_ref());
         Some(DecisionEntry {
             first_at: first.time(last_at),
             last_at,
             syncs,
             generation,
             result: DecisionResult {
-                sentence: Decided::new(&explanation, policy.as_ref()).sentence(last_at),
+                sentence: decided.sentence(last_at),
                 action,
                 limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
                 winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
                 from: (explanation.path != DecisionPath::NoScale).then_some(explanation.current),
-                to: policy.as_ref().map_or(explanation.desired, |policy| policy.applied),
+                to: decided.count(),
                 outcome,
             },
             error: error.map(Into::into),
