@@ -79,7 +79,7 @@ fn one_from_v2(hpa: &mut Value) {
         metrics.retain(|metric| cpu(metric, "target").is_none());
         kept.push((METRICS, list(&metrics, &TARGET)));
     }
-    kept.push((BEHAVIOR, spec.remove("behavior").map(|behavior| cased(behavior, char::to_ascii_uppercase))));
+    kept.push((BEHAVIOR, spec.remove("behavior").map(capitalized)));
     let status = object::section(hpa, "status");
     if let Some(Value::Array(metrics)) = status.remove("currentMetrics") {
         let percent = metrics.iter().find_map(|metric| cpu(metric, "current"));
@@ -269,17 +269,19 @@ fn behavior_to_v2(encoded: &Value) -> Result<Option<Value>, WrongType> {
     Ok((!behavior.is_empty()).then(|| behavior.into()))
 }
 
-/// Changes the case of the first letter of each name.
-fn cased(value: Value, case: fn(&char) -> char) -> Value {
+/// Capitalises the first letter of each name.
+fn capitalized(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let cased_name = |name: String| {
-                let mut letters = name.chars();
-                letters.next().map_or_else(String::new, |first| case(&first).to_string() + letters.as_str())
+            let capital = |mut name: String| {
+                if let Some(first) = name.get_mut(..1) {
+                    first.make_ascii_uppercase();
+                }
+                name
             };
-            fields.into_iter().map(|(name, value)| (cased_name(name), cased(value, case))).collect()
+            fields.into_iter().map(|(name, value)| (capital(name), capitalized(value))).collect()
         }
-        Value::Array(items) => items.into_iter().map(|item| cased(item, case)).collect(),
+        Value::Array(items) => items.into_iter().map(capitalized).collect(),
         value => value,
     }
 }
