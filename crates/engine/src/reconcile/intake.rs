@@ -87,7 +87,10 @@ impl Controller {
             Change::New => {
                 self.runtime.phases.add(key);
                 self.runtime.queue.add_changed(key);
-                self.add_at_slot(key);
+                // At the start, the slots depend on HPAs that are not known yet.
+                if self.runtime.queue.has_begun() {
+                    self.add_at_slot(key);
+                }
             }
             Change::SpecChanged => self.runtime.queue.add_changed(key),
             Change::Recreated { old_uid } => {

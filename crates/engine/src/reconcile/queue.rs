@@ -55,6 +55,7 @@ struct State {
     dirty: BTreeMap<Key, Waiting>,
     /// Keys in progress, with the start of the work.
     processing: BTreeMap<Key, Instant>,
+    has_begun: bool,
     shut_down: bool,
 }
 
@@ -209,13 +210,12 @@ impl Queue {
     }
 
     /// Sets the due time of all due keys to now, when this process starts to act. All due keys become periodic, so that
-    /// keys that are added later come first. Keys that wait are dropped: their due times are older than the set of HPAs.
+    /// keys that are added later come first.
     pub fn begin(&self) {
         let now = Instant::now();
         let mut state = self.up_to(now);
         let state = &mut *state;
-        state.waiting.clear();
-        state.waiting_at.clear();
+        state.has_begun = true;
         for waiting in state.dirty.values_mut() {
             (waiting.lane, waiting.position.0) = (Lane::Periodic, now);
         }
@@ -224,6 +224,11 @@ impl Queue {
         for (added, key) in ready {
             state.lanes.insert(Lane::Periodic, (now, added), key);
         }
+    }
+
+    /// Returns whether this process has started to act.
+    pub fn has_begun(&self) -> bool {
+        self.state.lock().has_begun
     }
 
     /// Ends the work on a key. A key that was added in the meantime is due again.

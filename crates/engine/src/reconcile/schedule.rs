@@ -153,7 +153,7 @@ impl SyncSchedule {
     pub(super) fn slot(&self, key: &Key) -> Option<Instant> {
         let offsets = self.offsets.as_ref()?;
         let now = Instant::now();
-        Some(later(now, ahead(offsets.position(now), offsets.offset_of(key), offsets.lap)))
+        Some(later(now, offsets.until_slot(key, now)))
     }
 
     /// Returns the next due time of an HPA whose sync ends now: at least one period, and at most a hundredth of a period
@@ -161,8 +161,7 @@ impl SyncSchedule {
     pub fn next(&self, key: &Key) -> Instant {
         let earliest = later(Instant::now(), self.period);
         let Some(offsets) = &self.offsets else { return earliest };
-        let forward = ahead(offsets.position(earliest), offsets.offset_of(key), offsets.lap);
-        later(earliest, towards(forward, offsets.lap, self.period / MOVE))
+        later(earliest, towards(offsets.until_slot(key, earliest), offsets.lap, self.period / MOVE))
     }
 }
 
@@ -178,6 +177,11 @@ fn towards(forward: u64, lap: u64, most: u64) -> u64 {
 }
 
 impl Offsets {
+    /// Returns the distance from an instant to the next slot of an HPA, in nanoseconds.
+    fn until_slot(&self, key: &Key, from: Instant) -> u64 {
+        ahead(self.position(from), self.offset_of(key), self.lap)
+    }
+
     /// Returns the offset of an instant in the lap.
     fn position(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.started).as_nanos() + u128::from(self.passed);
