@@ -188,7 +188,7 @@ fn target_permissions(config: &Config) -> Vec<Permission> {
 }
 
 /// Returns the permissions to watch targets and to read the CustomResourceDefinitions of targets. These permissions
-/// only save requests, so [`check`] does not verify them. A failed watch logs the missing permission.
+/// only save requests, so the check of the permissions does not verify them. A failed watch logs the missing permission.
 pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
     if config.controller.scale_source == ScaleSource::Get {
         return Vec::new();
