@@ -26,6 +26,9 @@ const ROUND: Duration = Duration::from_millis(100);
 const SETTLE: Duration = Duration::from_secs(8);
 /// The time after which a sample or a round is late, in milliseconds.
 const LATE: i64 = 1000;
+/// The age of the pods with which a run starts, in milliseconds. It is longer than the periods after the start of a pod,
+/// so that the time which a controller takes to start does not matter.
+const AGE: i64 = 60_000;
 
 /// The count of a workload over time: each change with its time since the start of the loads, in milliseconds.
 #[derive(Clone, Debug, Default)]
@@ -195,7 +198,7 @@ impl Stage {
         };
         if app.has_pods {
             for _ in 0..count {
-                workload.add_pod(now, now);
+                workload.add_pod(now - AGE, now - AGE);
             }
         }
         workloads.all.insert((namespace.to_owned(), app.name.clone()), workload);
@@ -342,14 +345,11 @@ impl Workload {
                     "metadata": {"name": pod.name, "labels": {"app": self.app.name}},
                     "spec": {"containers": [container()]},
                 });
-                changes.push(Change::Create {
-                    pods: pods.clone(),
-                    pod: body,
-                    status: pod_status(ready, true),
-                });
+                let status = pod_status(ready, Some(now - pod.created));
+                changes.push(Change::Create { pods: pods.clone(), pod: body, status });
             } else if pod.shown != Some(ready) {
                 let path = format!("{pods}/{}/status", pod.name);
-                changes.push(Change::Patch { path, status: pod_status(ready, false) });
+                changes.push(Change::Patch { path, status: pod_status(ready, None) });
             }
             pod.shown = Some(ready);
         }
@@ -362,13 +362,14 @@ impl Workload {
     }
 }
 
-fn pod_status(ready: bool, starts: bool) -> Value {
-    let now = metrics::now();
+/// The status of a pod that changes now, or of a new pod of an age in milliseconds.
+fn pod_status(ready: bool, age: Option<i64>) -> Value {
+    let since = metrics::before_now(age.unwrap_or_default() / 1000);
     let status = if ready { "True" } else { "False" };
-    let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": now});
+    let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": since});
     let mut status = json!({"phase": "Running", "conditions": [condition]});
-    if starts {
-        status["startTime"] = json!(now);
+    if age.is_some() {
+        status["startTime"] = json!(since);
     }
     json!({"status": status})
 }
