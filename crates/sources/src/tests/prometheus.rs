@@ -82,6 +82,17 @@ async fn query_without_a_usable_answer_fails_with_its_cause() {
             "the server answers 302 Found: redirects are not followed",
         ),
         (PageResponse::page("x".repeat(5 << 20)), "the response has more than 4194304 bytes"),
+        // A gzip stream, which could expand a thousand times. No request accepts one, and no answer is expanded.
+        (
+            PageResponse::page(&b"\x1f\x8b\x08\0\0\0\0\0\0\xff\xed\xc1\x01\x0d"[..]),
+            "the answer is not one of Prometheus' query API: expected value at line 1 column 1",
+        ),
+        (
+            PageResponse::page(
+                r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":NaN},"value":[0,"1"]}]}}"#,
+            ),
+            "the answer is not one of Prometheus' query API: expected value at line 1 column 83",
+        ),
     ];
     for (answer, expected) in answers {
         rig.servers.serve("prometheus:9090", move |_| answer.clone());
