@@ -212,7 +212,7 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
     server.attack(options.attacked).await?;
     let (mut hostile, actions) =
         part(options, &workload, &mut server, &mut guarded, options.attacked).await?;
-    let restarted = if way == Way::Restart {
+    let restarted = if way.restarts() {
         let (standby, time) = restart(&mut guarded).await?;
         sleep(options.warm_up).await;
         server.measure(options.attacked, guarded.controller.pid).await?;

@@ -151,6 +151,8 @@ pub(crate) enum Way {
     Policies(usize),
     /// 200 HPAs with an expensive annotation are in the list from which two replicas start.
     Restart,
+    /// 10,000 HPAs with an annotation of usual size are in the list from which two replicas start.
+    List,
     /// 5,000 TLS handshakes per second on the secure port.
     Handshakes,
     /// Requests with made-up bearer tokens on the secure port.
@@ -169,7 +171,7 @@ pub(crate) enum Shape {
 }
 
 /// The name, the attack and the title of each attack, in the order of the table.
-pub(crate) const ALL: [(&str, Way, &str); 17] = [
+pub(crate) const ALL: [(&str, Way, &str); 18] = [
     ("edits", Way::Edits, "30 HPAs changed each second"),
     ("queries", Way::Queries, "an HPA with 10,000 external metrics"),
     ("hanging", Way::Hanging, "2,000 HPAs by metrics that never respond"),
@@ -182,6 +184,7 @@ pub(crate) const ALL: [(&str, Way, &str); 17] = [
     ("policies-1", Way::Policies(1), "1 HPA with an expensive annotation, changed each second"),
     ("policies-30", Way::Policies(30), "30 HPAs with expensive annotations, changed each second"),
     ("policies-restart", Way::Restart, "restart with 200 expensive annotations"),
+    ("policies-list", Way::List, "restart with 10,000 annotations"),
     ("handshakes", Way::Handshakes, "TLS handshakes"),
     ("tokens", Way::Tokens, "made-up tokens"),
     ("events", Way::Events, "5,000 changed pods and HPAs per second"),
@@ -202,6 +205,7 @@ impl Way {
             Self::Large(_, count) => (count, 3),
             Self::Policies(count) => (count, 1),
             Self::Restart => (200, 1),
+            Self::List => (10_000, 1),
             Self::Handshakes | Self::Tokens => (0, 0),
         }
     }
@@ -209,13 +213,18 @@ impl Way {
     /// Returns the intended number of actions per second. 0 means a single action at the start.
     pub(crate) fn rate(self) -> f64 {
         match self {
-            Self::Queries | Self::Hanging | Self::Restart => 0.0,
+            Self::Queries | Self::Hanging | Self::Restart | Self::List => 0.0,
             Self::Edits | Self::Kinds => 30.0,
             Self::Events | Self::Handshakes => 5_000.0,
             Self::Pods => 250.0,
             Self::Large(_, count) | Self::Policies(count) => count as f64,
             Self::Tokens => 1_000.0,
         }
+    }
+
+    /// Returns whether two replicas start from a list with the HPAs of the tenant.
+    pub(crate) fn restarts(self) -> bool {
+        matches!(self, Self::Restart | Self::List)
     }
 
     /// Returns whether the attackers are clients of the secure port.

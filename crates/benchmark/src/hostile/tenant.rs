@@ -116,8 +116,12 @@ impl<'a> Tenant<'a> {
                 "minReplicas": 1, "maxReplicas": 2_000, "metrics": metrics(self.way, number),
             },
         });
-        if matches!(self.way, Way::Policies(_) | Way::Restart) {
-            hpa["metadata"]["annotations"][POLICY] = annotation(number).into();
+        match self.way {
+            Way::Policies(_) | Way::Restart => {
+                hpa["metadata"]["annotations"][POLICY] = annotation(number).into();
+            }
+            Way::List => hpa["metadata"]["annotations"][POLICY] = usual(number).into(),
+            _ => {}
         }
         if let Err(status) = self.cluster.create(hpa) {
             eprintln!("{HOSTILE}/{name}: {status}");
@@ -162,7 +166,7 @@ impl<'a> Tenant<'a> {
                 }
             }
             Way::Pods => self.world.replace_pod(self.cluster, self.first + turn % apps),
-            Way::Queries | Way::Hanging | Way::Restart | Way::Handshakes | Way::Tokens => {}
+            Way::Queries | Way::Hanging | Way::Restart | Way::List | Way::Handshakes | Way::Tokens => {}
         }
     }
 
@@ -191,6 +195,13 @@ fn annotation(turn: usize) -> String {
     let schedules: String = (0..100).map(schedule).collect();
     let unknown = "{a: 0}, ".repeat(1_200);
     format!("schedules:\n{schedules}unknown: [{unknown}]\n# {turn}")
+}
+
+/// Returns a policy of usual size, another text for each number.
+fn usual(number: usize) -> String {
+    format!(
+        "tolerance: 0.2\nschedules:\n- {{name: day, start: '0 8 * * 1-5', end: '0 20 * * 1-5', minReplicas: 1}}\n# {number}"
+    )
 }
 
 /// Returns `spec.metrics` of the tenant's HPA with the given number.
