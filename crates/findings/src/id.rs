@@ -174,7 +174,10 @@ mod tests {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &page).unwrap();
         } else {
-            assert!(page == current, "regenerate the page with UPDATE_DOCS=1 cargo test findings_page");
+            assert!(
+                page == current,
+                "regenerate the page with UPDATE_DOCS=1 cargo test -p findings findings_page"
+            );
         }
     }
 
