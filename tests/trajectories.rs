@@ -56,8 +56,8 @@ const SECONDS: i64 = 100;
 /// The difference of times that the comparison allows, in milliseconds. It is two sync periods.
 const TOLERANCE: i64 = 2000;
 /// The bound for the seconds of a seed in which a count lies outside of those of the built-in controller. It is 2.5 % of
-/// them.
-const BOUND: usize = APPS * SECONDS.unsigned_abs() as usize / 40;
+/// [`SECONDS`] for each workload.
+const BOUND: usize = APPS * 5 / 2;
 /// The bound as a percentage of the seconds in which two runs of the built-in controller differ, if that is higher. In a
 /// loop of load and count, some milliseconds can decide for minutes.
 const MORE: usize = 180;
