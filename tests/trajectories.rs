@@ -43,11 +43,12 @@ mod run;
 #[path = "e2e/world.rs"]
 mod world;
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::outcome::{Outcome, ensure};
 use crate::plan::{APPS, App, generate, ramps};
-use crate::run::{Recording, Stage, Trajectories, ensure_moves};
+use crate::run::{LATE, Recording, Stage, ensure_moves};
 use crate::world::Autoscaler;
 
 /// The number of seeds that run at the same time.
@@ -78,26 +79,32 @@ async fn counts_follow_those_of_the_built_in_controller() -> Outcome {
     let mut failures = Vec::new();
     let all = APPS * usize::try_from(SECONDS)?;
     for batch in plans.chunks(BATCH) {
-        let first = pair(&mut stage, batch, &FLAGS, SECONDS).await?;
-        let above = batch.iter().any(|(seed, _)| seconds_outside(&first[0], &first[1], seed) > BOUND);
-        let again = if above || first.iter().any(Recording::is_late) {
-            eprintln!("    the seeds run again, the machine was late by up to {} ms", delay(&first));
-            Some(pair(&mut stage, batch, &FLAGS, SECONDS).await?)
-        } else {
-            None
-        };
-        let [reference, ours] = again.as_ref().unwrap_or(&first);
-        ensure_moves(reference, 4 * APPS * batch.len())?;
+        let mut pairs = vec![pair(&mut stage, batch, &FLAGS, SECONDS).await?];
+        let late = delay(&pairs);
+        let is_above =
+            |[reference, ours]: &[Recording; 2], seed: &str| seconds(&outside(reference, ours, seed)) > BOUND;
+        if late > LATE || batch.iter().any(|(seed, _)| is_above(&pairs[0], seed)) {
+            eprintln!("    the seeds run again, the machine was late by up to {late} ms");
+            pairs.push(pair(&mut stage, batch, &FLAGS, SECONDS).await?);
+        }
+        ensure_moves(&pairs[0][0], 4 * APPS * batch.len())?;
         for (seed, _) in batch {
-            let apart = outside(&reference.trajectories, &ours.trajectories, seed);
-            let seconds: usize = apart.iter().map(|(seconds, _)| seconds).sum();
-            let built_in = again.as_ref().map(|[again, _]| seconds_outside(&first[0], again, seed));
-            let shown = built_in
-                .map_or_else(String::new, |built_in| format!(", two runs of the built-in one {built_in} s"));
-            eprintln!("    {seed}: {seconds} of {all} s outside{shown}");
-            if seconds > BOUND.max(built_in.unwrap_or_default() * MORE / 100) {
-                let lines: Vec<_> = apart.into_iter().take(4).map(|(_, line)| line).collect();
-                failures.push(format!("{seed}: {seconds} of {all} s{shown}\n{}", lines.join("\n")));
+            let combinations =
+                pairs.iter().flat_map(|[reference, _]| pairs.iter().map(move |[_, ours]| (reference, ours)));
+            let apart = combinations
+                .map(|(reference, ours)| outside(reference, ours, seed))
+                .min_by_key(|a| seconds(a));
+            let apart = apart.unwrap_or_default();
+            let (mut bound, mut line) = (BOUND, format!("{seed}: {} of {all} s outside", seconds(&apart)));
+            if let [first, again] = pairs.as_slice() {
+                let built_in = seconds(&outside(&first[0], &again[0], seed));
+                bound = bound.max(built_in * MORE / 100);
+                let _ = write!(line, ", two runs of the built-in controller {built_in} s");
+            }
+            eprintln!("    {line}");
+            if seconds(&apart) > bound {
+                let worst: Vec<_> = apart.iter().take(4).map(|(_, line)| line.as_str()).collect();
+                failures.push(format!("{line}\n{}", worst.join("\n")));
             }
         }
     }
@@ -141,21 +148,21 @@ async fn pair(
     Ok([reference, ours])
 }
 
-/// The seconds in which the count of a workload of a seed is outside of those of the reference.
-fn seconds_outside(reference: &Recording, ours: &Recording, seed: &str) -> usize {
-    outside(&reference.trajectories, &ours.trajectories, seed).iter().map(|(seconds, _)| seconds).sum()
+/// The longest delay of several runs, in milliseconds.
+fn delay(pairs: &[[Recording; 2]]) -> i64 {
+    pairs.iter().flatten().map(|recording| recording.delay).max().unwrap_or_default()
 }
 
-fn delay(pair: &[Recording; 2]) -> i64 {
-    pair.iter().map(|recording| recording.delay).max().unwrap_or_default()
+fn seconds(apart: &[(usize, String)]) -> usize {
+    apart.iter().map(|(seconds, _)| seconds).sum()
 }
 
 /// The seconds in which the count of each workload of a seed is one that the reference does not have at about this
 /// time, and a line with both trajectories, the worst first.
-fn outside(reference: &Trajectories, ours: &Trajectories, seed: &str) -> Vec<(usize, String)> {
+fn outside(reference: &Recording, ours: &Recording, seed: &str) -> Vec<(usize, String)> {
     let mut all = Vec::new();
-    for ((of, app), ours) in ours.iter().filter(|((of, _), _)| of == seed) {
-        let Some(reference) = reference.get(&(of.clone(), app.clone())) else { continue };
+    for ((of, app), ours) in ours.trajectories.iter().filter(|((of, _), _)| of == seed) {
+        let Some(reference) = reference.trajectories.get(&(of.clone(), app.clone())) else { continue };
         let is_outside = |second: &i64| {
             let time = second * 1000;
             !reference.allows(ours.at(time), time, TOLERANCE)

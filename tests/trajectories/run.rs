@@ -25,7 +25,7 @@ const ROUND: Duration = Duration::from_millis(100);
 /// The time from the start of the controller to the start of the loads.
 const SETTLE: Duration = Duration::from_secs(8);
 /// The time after which a sample or a round is late, in milliseconds.
-const LATE: i64 = 1000;
+pub(crate) const LATE: i64 = 1000;
 /// The age of the pods with which a run starts, in milliseconds. It is longer than the periods after the start of a pod,
 /// so that the time which a controller takes to start does not matter.
 const AGE: i64 = 60_000;
@@ -41,12 +41,6 @@ pub(crate) struct Recording {
     pub(crate) trajectories: Trajectories,
     /// The longest delay of a sample or of a change of pods, in milliseconds.
     pub(crate) delay: i64,
-}
-
-impl Recording {
-    pub(crate) fn is_late(&self) -> bool {
-        self.delay > LATE
-    }
 }
 
 struct Pod {
