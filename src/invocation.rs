@@ -36,7 +36,7 @@ impl Invocation {
     /// # Errors
     /// Returns [`CliError`] for an invalid command line.
     pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
-        Self::parse(Program::Concertina, words, Start::Bare)
+        Self::parse(Program::Concertina, words, Start::InPod)
     }
 
     /// Parses the arguments after the name of `program`. `start` determines whether a command line without a command
@@ -74,7 +74,9 @@ impl Invocation {
                     Parsed::Options(command) => Self::Tool(command),
                     Parsed::Help(text) => Self::Help(text),
                 }),
-                None if words.is_empty() && program == Program::KubectlPlugin => {
+                None if words.is_empty()
+                    && (program == Program::KubectlPlugin || start == Start::Outside) =>
+                {
                     Ok(Self::Help(overview(program)))
                 }
                 None => Self::controller(program, &words, start),
@@ -96,20 +98,19 @@ impl Invocation {
 
     fn controller(program: Program, words: &[String], start: Start) -> Result<Self, CliError> {
         let flags = FlagSet::controller();
-        let mut command = controller_command(program, &flags);
-        let matches = flags.parse(command.clone(), words.iter().cloned()).map_err(|error| match error {
-            FlagError::Arguments(mut arguments) if start != Start::Explicit => {
-                let similar = arguments.first().and_then(|word| similar_command(word));
-                match similar {
-                    Some(similar) => CliError::UnknownCommand {
-                        word: arguments.swap_remove(0),
-                        program,
-                        similar: Some(similar.to_owned()),
-                    },
-                    None => FlagError::Arguments(arguments).into(),
-                }
+        let called =
+            if start == Start::Explicit { format!("{program} controller") } else { program.to_string() };
+        let mut command = controller_command(program, &flags).bin_name(called);
+        let matches = flags.parse(command.clone(), words.iter().cloned()).map_err(|error| {
+            // The first word is the name of a command, unless the command line starts with the flags of the controller.
+            match words.first().filter(|word| start != Start::Explicit && !word.starts_with('-')) {
+                Some(word) if matches!(error, FlagError::Arguments { .. }) => CliError::UnknownCommand {
+                    word: word.clone(),
+                    program,
+                    similar: similar_command(word).map(str::to_owned),
+                },
+                _ => error.into(),
             }
-            error => error.into(),
         })?;
         if wants_help(&matches) {
             return Ok(Self::Help(command.render_help().to_string()));
@@ -122,8 +123,8 @@ impl Invocation {
         let config = flags.config(&matches)?;
         let accident = match start {
             Start::Explicit => false,
-            Start::Bare => program == Program::KubectlPlugin,
-            Start::BareOnTerminal => {
+            Start::InPod => program == Program::KubectlPlugin,
+            Start::Outside => {
                 program == Program::KubectlPlugin || (config.kubeconfig.is_none() && config.master.is_none())
             }
         };
@@ -139,10 +140,10 @@ impl Invocation {
 pub enum Start {
     /// The command `controller`.
     Explicit,
-    /// No command, as in a container with the flags of kube-controller-manager.
-    Bare,
-    /// No command, typed by a user. The controller runs only if `--kubeconfig` or `--master` is set.
-    BareOnTerminal,
+    /// No command in a pod, with the flags of kube-controller-manager.
+    InPod,
+    /// No command outside of a pod. The controller runs only if `--kubeconfig` or `--master` is set.
+    Outside,
 }
 
 /// Creates the command line of `controller`, which is also the command line without a command.
@@ -209,7 +210,7 @@ mod tests {
     use std::ffi::OsStr;
 
     fn read(words: &[&str]) -> Result<Invocation, String> {
-        read_as(Program::Concertina, Start::Bare, words)
+        read_as(Program::Concertina, Start::InPod, words)
     }
 
     fn read_as(program: Program, start: Start, words: &[&str]) -> Result<Invocation, String> {
@@ -222,27 +223,30 @@ mod tests {
             matches!(read_as(program, start, words), Ok(Invocation::Controller(_)))
         };
         for program in [Program::Concertina, Program::KubectlPlugin] {
-            for start in [Start::Bare, Start::BareOnTerminal] {
+            for start in [Start::InPod, Start::Outside] {
                 assert!(started(program, start, &["controller", "--dry-run"]), "{program} {start:?}");
             }
         }
-        assert!(started(Program::Concertina, Start::Bare, &["--dry-run"]));
-        assert!(started(Program::Concertina, Start::BareOnTerminal, &["--kubeconfig=admin.conf"]));
+        assert!(started(Program::Concertina, Start::InPod, &["--dry-run"]));
+        assert!(started(Program::Concertina, Start::Outside, &["--kubeconfig=admin.conf"]));
         let refused = |program, start, words: &[&str]| read_as(program, start, words).unwrap_err();
-        for words in [&[][..], &["--dry-run"]] {
-            let error = refused(Program::Concertina, Start::BareOnTerminal, words);
-            assert!(error.contains("\"concertina controller\" runs the controller"), "{error}");
-        }
-        let error = refused(Program::KubectlPlugin, Start::Bare, &["--kubeconfig=admin.conf"]);
+        let error = refused(Program::Concertina, Start::Outside, &["--dry-run"]);
+        assert!(error.contains("\"concertina controller\" runs the controller"), "{error}");
+        let error = refused(Program::KubectlPlugin, Start::InPod, &["--kubeconfig=admin.conf"]);
         assert!(error.contains("\"kubectl concertina controller\""), "{error}");
-        assert!(refused(Program::Concertina, Start::Bare, &["controller", "why"]).contains("[\"why\"]"));
     }
 
     #[test]
-    fn bare_plugin_call_prints_help() {
-        for start in [Start::Bare, Start::BareOnTerminal] {
-            let Ok(Invocation::Help(text)) = read_as(Program::KubectlPlugin, start, &[]) else { panic!() };
-            assert!(text.contains("Usage: kubectl concertina COMMAND"), "{text}");
+    fn bare_call_prints_help_outside_of_a_pod_and_as_a_plugin() {
+        for (program, start) in [
+            (Program::Concertina, Start::Outside),
+            (Program::KubectlPlugin, Start::InPod),
+            (Program::KubectlPlugin, Start::Outside),
+        ] {
+            let Ok(Invocation::Help(text)) = read_as(program, start, &[]) else {
+                panic!("{program} {start:?}")
+            };
+            assert!(text.contains(&format!("Usage: {program} COMMAND")), "{text}");
         }
     }
 
@@ -269,7 +273,7 @@ mod tests {
             read(&["verison"]).unwrap_err(),
             "unknown command \"verison\" for \"concertina\"; did you mean version?"
         );
-        let error = read_as(Program::KubectlPlugin, Start::BareOnTerminal, &["contoller"]).unwrap_err();
+        let error = read_as(Program::KubectlPlugin, Start::Outside, &["contoller"]).unwrap_err();
         assert_eq!(
             error,
             "unknown command \"contoller\" for \"kubectl concertina\"; did you mean controller?"
@@ -307,11 +311,19 @@ mod tests {
 
     #[test]
     fn positional_arguments_are_refused() {
-        assert_eq!(read(&["now"]).unwrap_err(), "\"concertina\" does not take any arguments, got [\"now\"]");
-        assert_eq!(
-            read(&["--", "--dry-run"]).unwrap_err(),
-            "\"concertina\" does not take any arguments, got [\"--dry-run\"]"
-        );
+        for (words, expected) in [
+            (&["--", "--dry-run"][..], "\"concertina\" does not take any arguments, got [\"--dry-run\"]"),
+            (&["--dry-run", "false"], "\"concertina\" does not take any arguments, got [\"false\"]"),
+            (&["controller", "why"], "\"concertina controller\" does not take any arguments, got [\"why\"]"),
+            (&["rbac", "a", "b"], "\"concertina rbac\" does not take any arguments, got [\"a\" \"b\"]"),
+        ] {
+            assert_eq!(read(words).unwrap_err(), expected);
+        }
+        for words in [&["nonsense"][..], &["help", "nonsense"]] {
+            let expected =
+                "unknown command \"nonsense\" for \"concertina\"; \"concertina help\" lists the commands";
+            assert_eq!(read(words).unwrap_err(), expected);
+        }
         assert!(read(&[""]).is_ok());
     }
 

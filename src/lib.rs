@@ -20,7 +20,7 @@ pub mod tools;
 pub mod tools;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 
@@ -76,14 +76,10 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns [`Start::BareOnTerminal`] if the process runs in a terminal outside a pod.
+/// Returns where a command line without a command was started.
 fn start() -> Start {
-    let typed = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if typed && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
-        Start::BareOnTerminal
-    } else {
-        Start::Bare
-    }
+    // A pod without this variable could not reach its cluster either.
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() { Start::InPod } else { Start::Outside }
 }
 
 fn controller(config: &Config) -> ExitCode {

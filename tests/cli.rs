@@ -239,9 +239,17 @@ fn invalid_value_exits_with_2_and_names_flag_and_value() {
 
 #[test]
 fn missing_cluster_exits_with_1_and_names_the_flags() {
-    let error = refused(1, &[]);
+    let error = refused(1, &["controller"]);
     assert!(error.contains("--kubeconfig") && error.contains("not a pod"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn bare_call_outside_of_a_pod_prints_help() {
+    let (code, help, errors) = ended(&[]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(help.contains("Usage: concertina COMMAND"), "{help}");
+    assert!(refused(2, &["--dry-run"]).contains("\"concertina help\" lists the commands"));
 }
 
 #[test]

@@ -106,7 +106,14 @@ pub enum CliError {
     #[error("{0}")]
     Subcommand(String),
     /// The first argument is not a command.
-    #[error("unknown command {} for \"{program}\"{}", failure::quote(.word), suggestion(.similar.as_deref()))]
+    #[error(
+        "unknown command {} for \"{program}\"; {}",
+        failure::quote(.word),
+        match .similar {
+            Some(similar) => format!("did you mean {similar}?"),
+            None => format!("\"{program} help\" lists the commands"),
+        }
+    )]
     UnknownCommand {
         /// The first argument.
         word: String,
@@ -117,7 +124,8 @@ pub enum CliError {
     },
     /// The command line names no command, and the user probably does not intend to run the controller.
     #[error(
-        "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller"
+        "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller, \
+         outside of a pod with --kubeconfig or --master"
     )]
     NoCommand {
         /// The program whose name the message cites.
@@ -155,8 +163,13 @@ pub enum FlagError {
         reason: Reason,
     },
     /// The command line contains positional arguments.
-    #[error("\"concertina\" does not take any arguments, got [{}]", quote_all(.0))]
-    Arguments(Vec<String>),
+    #[error("\"{command}\" does not take any arguments, got [{}]", quote_all(.words))]
+    Arguments {
+        /// The command as the user calls it, such as `concertina controller`.
+        command: String,
+        /// The positional arguments.
+        words: Vec<String>,
+    },
     /// Another error, such as a flag without its value.
     #[error("{0}")]
     Syntax(String),
