@@ -3,9 +3,7 @@
 //! This package contains the process: command lines, the check of permissions, serving, start and stop.
 //! `docs/architecture.md` describes the other crates and the path of one sync.
 //!
-//! [`run`] runs a command line. The exit code is 0 after a success or a requested stop, 1 after a failure, and 2 for an
-//! invalid command line. The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result
-//! needs attention.
+//! [`run`] runs a command line. `docs/reference/cli.md` lists the exit codes.
 
 pub mod app;
 pub mod handover;
@@ -88,7 +86,7 @@ fn controller(config: &Config) -> ExitCode {
         return failed(&error);
     }
     raise_open_files();
-    until_stopped(|stop| crate::app::run(config, clock, Vec::new(), stop))
+    until_stopped(1, |stop| crate::app::run(config, clock, Vec::new(), stop)).code
 }
 
 /// Raises the limit of open files to the maximum that the system allows this process, as Go programs do. Container
@@ -113,8 +111,21 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Runs `run` to completion in a new runtime. A signal cancels the token that `run` receives.
-pub(crate) fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
+/// The end of a run.
+pub(crate) struct Ended {
+    /// The exit code of the run.
+    pub(crate) code: ExitCode,
+    /// Whether a signal requested the end.
+    #[cfg_attr(
+        not(feature = "tools"),
+        expect(dead_code, reason = "an interrupted tool has its own exit code")
+    )]
+    pub(crate) is_stopped: bool,
+}
+
+/// Runs `run` to completion in a new runtime. A signal cancels the token that `run` receives. A second
+/// signal ends the process at once, with the exit code `hurried`.
+pub(crate) fn until_stopped<F, T, E>(hurried: u8, run: impl FnOnce(CancellationToken) -> F) -> Ended
 where
     F: Future<Output = Result<T, E>>,
     T: Termination,
@@ -126,24 +137,25 @@ where
     // Syncs mostly wait, so one thread is enough. Two threads that wake each other need a fifth more CPU time.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
+        Err(error) => return Ended { code: failed(&error), is_stopped: false },
     };
+    let stop = CancellationToken::new();
     let result = runtime.block_on(async {
-        let stop = CancellationToken::new();
-        if let Err(error) = stop_on_signal(&stop) {
+        if let Err(error) = stop_on_signal(&stop, hurried) {
             tracing::warn!(%error, "failed to listen for signals");
         }
-        run(stop).await
+        run(stop.clone()).await
     });
-    match result {
+    let code = match result {
         Ok(ended) => ended.report(),
         Err(error) => failed(&error),
-    }
+    };
+    Ended { code, is_stopped: stop.is_cancelled() }
 }
 
-/// Cancels `stop` at the first of [`StopRequests`], such as SIGTERM or SIGINT. At the second, exits with code 1 at
-/// once.
-fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
+/// Cancels `stop` at the first of [`StopRequests`], such as SIGTERM or SIGINT. At the second, exits with the code
+/// `hurried` at once.
+fn stop_on_signal(stop: &CancellationToken, hurried: u8) -> std::io::Result<()> {
     let mut requests = StopRequests::listen()?;
     let stop = stop.clone();
     // The task needs no supervision, because it cannot panic.
@@ -151,7 +163,7 @@ fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
         for last in [false, true] {
             requests.next().await;
             if last {
-                std::process::exit(1);
+                std::process::exit(hurried.into());
             }
             stop.cancel();
         }
@@ -171,12 +183,12 @@ mod tests {
 
     #[test]
     fn process_exits_with_code_1_after_the_panic_of_a_task() {
-        let code = until_stopped(async |stop| {
+        let ended = until_stopped(1, async |stop| {
             let tasks = Tasks::default();
             tasks.spawn_until(&stop, "watch", async { panic!("no pods") });
             tasks.failed().await;
             tasks.failure().map_or(Ok(()), Err)
         });
-        assert_eq!(code, ExitCode::FAILURE);
+        assert_eq!(ended.code, ExitCode::FAILURE);
     }
 }

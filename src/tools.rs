@@ -1,7 +1,7 @@
 //! The commands for people at a terminal.
 
 use std::error::Error;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 
 use console::command as page;
@@ -16,6 +16,7 @@ use migration::parity::{self, ParityError};
 use migration::policy::options::PolicyOptions;
 use migration::policy::{self, PolicyError};
 use simulate::options::SimulateOptions;
+use terminal::ending::{FOUND, INTERRUPTED};
 use terminal::options::{Logging, cluster, parse as read};
 use tokio_util::sync::CancellationToken;
 use why::WhyError;
@@ -148,6 +149,17 @@ fn controller(
     Box::pin(async move { Ok(crate::app::run(&config, clock, observers, stop).await?) })
 }
 
+/// Runs a command to its end. If the user interrupts it, the exit code is [`INTERRUPTED`].
+fn until_interrupted<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
+where
+    F: Future<Output = Result<T, E>>,
+    T: Termination,
+    E: Error,
+{
+    let ended = until_stopped(INTERRUPTED, run);
+    if ended.is_stopped { ExitCode::from(INTERRUPTED) } else { ended.code }
+}
+
 pub(crate) fn run(command: Command) -> ExitCode {
     let clock: SharedClock = Arc::new(SystemClock);
     if let Some(options) = command.logging() {
@@ -158,23 +170,23 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
     }
     match command {
-        Command::Console(options) => until_stopped(async |stop| page::run(&options, clock, stop).await),
-        Command::Demo(options) => {
-            until_stopped(async |stop| demo::run(&options, controller, clock, Screen::stdout(), stop).await)
-        }
-        Command::Why(options) => until_stopped(async |stop| {
+        Command::Console(options) => until_interrupted(async |stop| page::run(&options, clock, stop).await),
+        Command::Demo(options) => until_interrupted(async |stop| {
+            demo::run(&options, controller, clock, Screen::stdout(), stop).await
+        }),
+        Command::Why(options) => until_interrupted(async |stop| {
             let found = why::run(&options, clock, stop).await?;
             Ok::<_, WhyError>(ExitCode::from(found.exit_code()))
         }),
-        Command::Parity(options) => until_stopped(async |stop| {
+        Command::Parity(options) => until_interrupted(async |stop| {
             let differs = parity::run(&options, stop).await?;
-            Ok::<_, ParityError>(ExitCode::from(if differs { 3 } else { 0 }))
+            Ok::<_, ParityError>(ExitCode::from(if differs { FOUND } else { 0 }))
         }),
-        Command::Handover(options) => until_stopped(async |stop| {
+        Command::Handover(options) => until_interrupted(async |stop| {
             let verdict = handover::run(&options, clock, stop).await?;
             Ok::<_, HandoverError>(ExitCode::from(verdict.exit_code()))
         }),
-        Command::Policy(options) => until_stopped(async |stop| {
+        Command::Policy(options) => until_interrupted(async |stop| {
             let verdict = policy::run(&options, clock, stop).await?;
             Ok::<_, PolicyError>(ExitCode::from(verdict.exit_code()))
         }),

@@ -140,6 +140,26 @@ async fn colors_are_off_in_a_pipe_unless_forced() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interruption_exits_with_130() {
+    use std::io::BufRead as _;
+
+    let served = ServedCluster::start("interrupt").await;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
+    command.args(["why", "web", "--watch"]).env("KUBECONFIG", served.folder.join("config"));
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut lines = std::io::BufReader::new(stdout).lines();
+        assert!(lines.any(|line| line.unwrap().starts_with("Following changes")));
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        child.wait().unwrap()
+    });
+    assert_eq!(ended.await.unwrap().code(), Some(130));
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn help_of_the_plugin_names_kubectl() {
     let served = ServedCluster::start("plugin").await;
     let plugin = served.folder.join("kubectl-concertina");

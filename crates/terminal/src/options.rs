@@ -12,6 +12,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use serde::Serialize;
 
+use crate::ending::FOUND;
 use flags::{CliError, Parsed};
 
 /// Parses the arguments of a command, and reads its options with `options`.
@@ -102,7 +103,7 @@ impl Verdict {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Good => 0,
-            Self::Attention => 3,
+            Self::Attention => FOUND,
         }
     }
 

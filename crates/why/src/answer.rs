@@ -15,6 +15,7 @@ use super::{WhyError, render};
 use crate::options::Interval;
 use crate::options::WhyOptions;
 use engine::store::Key;
+use terminal::ending::FOUND;
 use terminal::explain::{Style, Zone};
 use terminal::options::{EncodeError, Output, to_yaml};
 use terminal::words::terminal;
@@ -33,7 +34,7 @@ impl Diagnosis {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Healthy => 0,
-            Self::Findings => 3,
+            Self::Findings => FOUND,
         }
     }
 }
