@@ -33,6 +33,7 @@ use terminal::address::{AddressError, connect};
 use terminal::explain::{Style, Zone};
 use terminal::options::Verdict;
 use terminal::options::{EncodeError, Output};
+use terminal::progress::Progress;
 
 const API_VERSION: &str = "concertina/v1";
 /// kubectl's request rate, per second.
@@ -170,8 +171,14 @@ pub async fn run(
         None => PageReader::leader(&clients, options.leader.as_ref()),
     };
     let session = Session { options, clients: &clients, page, clock, colours, out: &mut out };
+    // A change prints what it waits for.
+    let progress = match options.action {
+        Action::Plan { .. } | Action::Check { .. } | Action::Status => Progress::on_terminal(),
+        Action::Enable(_) | Action::Disable(_) => Progress::default(),
+    };
     // Boxed, because the future is large.
-    match stop.run_until_cancelled(Box::pin(session.run())).await.unwrap_or(Err(HandoverError::Interrupted)) {
+    let running = progress.during("reading HPAs and the state of the leader", Box::pin(session.run()));
+    match stop.run_until_cancelled(running).await.unwrap_or(Err(HandoverError::Interrupted)) {
         // The reader of the pipe has stopped reading, as `head` does.
         Err(HandoverError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Verdict::Good),
         answered => answered,

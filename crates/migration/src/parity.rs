@@ -29,6 +29,7 @@ use terminal::explain::{Line, Role, Style, Zone};
 use terminal::flag_use::{FlagOrigin, uses};
 use terminal::forward::{self, ForwardError, Which};
 use terminal::options::cluster;
+use terminal::progress::Progress;
 use terminal::words;
 
 /// Maximum size of a response, in bytes.
@@ -90,7 +91,8 @@ pub enum ReadError {
 /// Returns a [`ParityError`] if the comparison cannot be read, the report cannot be written, or `stop` is
 /// cancelled first.
 pub async fn run(options: &ParityOptions, stop: CancellationToken) -> Result<bool, ParityError> {
-    let reading = Box::pin(stop.run_until_cancelled(read(&options.source))).await;
+    let reading = Progress::on_terminal().during("reading the comparison", read(&options.source));
+    let reading = Box::pin(stop.run_until_cancelled(reading)).await;
     let report = reading.ok_or(ParityError::Interrupted)??;
     let mut out = io::stdout();
     let is_terminal = out.is_terminal();

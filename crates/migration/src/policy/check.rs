@@ -17,6 +17,7 @@ use super::{PolicyError, Verdict};
 use crate::policy::options::CheckOptions;
 use cluster::client::Clients;
 use terminal::explain::{Cell, Line, Role, Style, Zone, plain};
+use terminal::progress::Progress;
 use terminal::words::counted;
 
 /// Maximum number of HPAs in text output. Documents have all HPAs.
@@ -41,7 +42,8 @@ pub(super) async fn run(
     }
     let mut world = World::default();
     if let Some(clients) = clients {
-        world.read(clients, options.cluster.namespace.as_deref()).await?;
+        let reading = world.read(clients, options.cluster.namespace.as_deref());
+        Progress::on_terminal().during("reading HPAs and policies", reading).await?;
     }
     world.add_files(read, &documents, default_namespace);
     let rows = rows(&world, now);
