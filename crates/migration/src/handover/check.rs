@@ -120,7 +120,8 @@ pub(super) async fn run(session: &mut Session<'_>, users: &[String]) -> Result<V
     if in_scope == 0 {
         notes.push("no HPA is in scope, so no write was tried that must be refused".to_owned());
     }
-    let passed = attempts.iter().all(|attempt| attempt.ok) && (is_all || !no_writer);
+    // Without an HPA in scope, the check proves nothing.
+    let passed = in_scope > 0 && attempts.iter().all(|attempt| attempt.ok) && (is_all || !no_writer);
     let text = text(&tried, &attempts, &notes, in_scope, session);
     session.say(&text)?;
     session.document(&Document {
@@ -208,6 +209,9 @@ fn text(
         text.push_str(&style.text_line("note", note.as_str()));
     }
     let wrong: Vec<&Attempt> = attempts.iter().filter(|attempt| !attempt.ok).collect();
+    if wrong.is_empty() && in_scope == 0 {
+        return text;
+    }
     if wrong.is_empty() {
         let outside = attempts.iter().filter(|attempt| !attempt.in_scope).count();
         let line = format!(

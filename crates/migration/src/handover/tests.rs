@@ -246,6 +246,16 @@ async fn check_without_an_active_user_or_scope_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn check_without_an_hpa_in_scope_proves_nothing() {
+    let rig = Rig::new();
+    let words = ["check", &format!("--built-in-users={ACCOUNT}")];
+    let (verdict, answer) = rig.document(&words).await;
+    assert_eq!((verdict, &answer["passed"]), (Verdict::Attention, &json!(false)), "{answer}");
+    let (_, text) = rig.run(&words).await;
+    assert!(text.contains("no HPA is in scope") && !text.contains("refused, "), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn missing_target_is_not_a_failure_of_the_guard() {
     let rig = Rig::new();
     rig.set_label("shop", "web", "concertina");
