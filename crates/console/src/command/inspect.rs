@@ -283,7 +283,7 @@ async fn parsed<T, E: std::fmt::Display>(
 ) -> Option<T> {
     let body = get(connection, page, state).await?;
     let failed = |error| {
-        let reason = format!("the page /{page} of the controller cannot be read: {error}");
+        let reason = format!("cannot read the page /{page} of the controller: {error}");
         state.missing.push(missing(page, reason, "Use the version of the controller."));
     };
     parse(&body).map_err(failed).ok()

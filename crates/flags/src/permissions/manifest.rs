@@ -88,7 +88,7 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The manifest is not YAML.
-    #[error("the manifest cannot be read as YAML: {0}; print it with -o yaml")]
+    #[error("cannot read the manifest as YAML: {0}; print it with -o yaml")]
     Yaml(#[from] serde_saphyr::Error),
     /// The objects cannot be written as JSON.
     #[error("the manifest cannot be written as JSON: {0}; print it with -o yaml")]

@@ -79,7 +79,7 @@ impl Census {
         match labels(&clients.core, namespace).await {
             Ok(namespaces) => census.namespaces = namespaces,
             Err(error) => {
-                census.unknown_namespaces = Some(format!("the labels of namespaces cannot be read: {error}"));
+                census.unknown_namespaces = Some(format!("cannot read the labels of namespaces: {error}"));
             }
         }
         Ok(census)

@@ -346,7 +346,9 @@ impl Writer {
                 Err(error) if error.is_not_found() => {
                     return WriteResult::NoTarget { message: error.to_string() };
                 }
-                Err(error) => return WriteResult::Failed { message: format!("cannot be read: {error}") },
+                Err(error) => {
+                    return WriteResult::Failed { message: format!("cannot read the object: {error}") };
+                }
             };
             match self.put(path, permission, name, object).await {
                 Ok(()) => return WriteResult::Passed,

@@ -324,7 +324,7 @@ async fn forbidden_namespaces_leave_the_labels_of_hpas() {
     let (_, answer) = rig.document(&["status"]).await;
     assert_eq!(answer["hpas"][0]["name"], "web");
     let note = answer["notes"][0].as_str().unwrap();
-    assert_eq!(note, "the labels of namespaces cannot be read: namespaces is forbidden");
+    assert_eq!(note, "cannot read the labels of namespaces: namespaces is forbidden");
 }
 
 #[tokio::test(start_paused = true)]

@@ -124,7 +124,7 @@ impl World {
                         if namespace.is_empty() { default_namespace.to_owned() } else { namespace };
                     self.hpas.insert((namespace, name), Hpa { is_in_files: true, ..hpa });
                 }
-                Err(error) => self.notes.push(format!("an HPA of the files cannot be read: {error}")),
+                Err(error) => self.notes.push(format!("cannot read an HPA of the files: {error}")),
             }
         }
         for document in documents {
