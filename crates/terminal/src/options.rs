@@ -206,6 +206,28 @@ pub fn output(forms: &'static [&'static str]) -> Arg {
     choice("output", forms, "Output format").short('o')
 }
 
+/// Creates the arguments for the files of a command: `-f`, and positional arguments.
+pub fn files() -> [Arg; 2] {
+    let file = |arg: Arg| arg.action(ArgAction::Append).value_parser(value_parser!(PathBuf));
+    [
+        file(Arg::new("file").value_name("FILE"))
+            .num_args(1..)
+            .required_unless_present("filename")
+            .help("File with objects, as YAML or JSON; - reads standard input"),
+        file(option("filename", "file", "Same as FILE; repeatable")).short('f'),
+    ]
+}
+
+/// Reads the arguments of [`files`]. At least one file is given.
+pub fn given_files(matches: &ArgMatches) -> Result<Vec<PathBuf>, CliError> {
+    let of = |name| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned();
+    let files: Vec<PathBuf> = of("file").chain(of("filename")).collect();
+    if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
+        return Err(CliError::Subcommand("standard input can be read only once".to_owned()));
+    }
+    Ok(files)
+}
+
 /// Creates `--utc`.
 pub fn utc() -> Arg {
     switch("utc", "Show times in UTC instead of local time")

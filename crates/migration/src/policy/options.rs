@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 
 use ::cluster::kubeconfig::ClusterOptions;
 use flags::CliError;
 use terminal::options::{
-    Color, Logging, Output, cluster, color, logging, option, output, switch, utc, verbosity,
+    self as shared, Color, Logging, Output, cluster, color, logging, option, output, switch, utc, verbosity,
 };
 
 /// The options of `policy`.
@@ -79,19 +79,11 @@ pub(crate) fn sources_import() -> Command {
             "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported or must be\n\
              added, 1 if a file cannot be read or has no configuration, 2 for an invalid command line.",
         )
-        .arg(filename())
+        .args(shared::files())
         .arg(
             option("sources", "file", "File to write the sources to; default: standard output, before the policies")
                 .value_parser(value_parser!(PathBuf)),
         )
-}
-
-fn filename() -> Arg {
-    option("filename", "file", "File with objects, as YAML or JSON; - reads standard input; repeatable")
-        .short('f')
-        .required(true)
-        .action(ArgAction::Append)
-        .value_parser(value_parser!(PathBuf))
 }
 
 /// Creates the command line of `policy`. Help texts name `program`.
@@ -130,15 +122,7 @@ pub(crate) fn commands() -> [Command; 2] {
             "Exit code: 0 if every field has an effect, 3 if a field has none, 1 if no answer is available,\n\
              2 for an invalid command line.",
         )
-        .arg(
-            Arg::new("file")
-                .value_name("FILE")
-                .required(true)
-                .action(ArgAction::Append)
-                .num_args(1..)
-                .value_parser(value_parser!(PathBuf))
-                .help("File with policies, as YAML or JSON; - reads standard input"),
-        )
+        .args(shared::files())
         .arg(switch("offline", "Validate only, without a cluster"))
         .arg(output(&["text", "json", "yaml"]))
         .arg(utc())
@@ -156,7 +140,7 @@ pub(crate) fn commands() -> [Command; 2] {
             "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported, 1 if a\n\
              file cannot be read or has nothing to import, 2 for an invalid command line.",
         )
-        .arg(filename());
+        .args(shared::files());
     [cluster::arguments(check), import]
 }
 
@@ -164,26 +148,18 @@ pub(crate) fn commands() -> [Command; 2] {
 pub fn sources_options(matches: &ArgMatches) -> Result<PolicyOptions, CliError> {
     match matches.subcommand() {
         Some((_, matches)) => Ok(PolicyOptions::ImportSources {
-            files: files(matches, "filename")?,
+            files: shared::given_files(matches)?,
             sources: matches.get_one::<PathBuf>("sources").cloned(),
         }),
         None => Err(CliError::Subcommand("a subcommand of sources is missing".to_owned())),
     }
 }
 
-fn files(matches: &ArgMatches, name: &str) -> Result<Vec<PathBuf>, CliError> {
-    let files: Vec<PathBuf> = matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect();
-    if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
-        return Err(CliError::Subcommand("standard input can be read only once".to_owned()));
-    }
-    Ok(files)
-}
-
 /// Reads the options from the arguments.
 pub fn options(matches: &ArgMatches) -> Result<PolicyOptions, CliError> {
     match matches.subcommand() {
         Some(("check", matches)) => Ok(PolicyOptions::Check(Box::new(CheckOptions {
-            files: files(matches, "file")?,
+            files: shared::given_files(matches)?,
             offline: matches.get_flag("offline"),
             cluster: cluster::options(matches),
             output: Output::from_matches(matches),
@@ -191,7 +167,7 @@ pub fn options(matches: &ArgMatches) -> Result<PolicyOptions, CliError> {
             color: Color::from_matches(matches),
             logging: logging(matches),
         }))),
-        Some((_, matches)) => Ok(PolicyOptions::Import { files: files(matches, "filename")? }),
+        Some((_, matches)) => Ok(PolicyOptions::Import { files: shared::given_files(matches)? }),
         None => Err(CliError::Subcommand("a subcommand of policy is missing".to_owned())),
     }
 }
@@ -216,12 +192,12 @@ mod tests {
         assert_eq!(files(&["check", "--offline", "a.yaml", "-"]), (paths(&["a.yaml", "-"]), Some(true)));
         assert_eq!(files(&["import", "-f", "a.yaml", "-f-"]), (paths(&["a.yaml", "-"]), None));
         assert_eq!(files(&["import", "--filename=a.yaml"]), (paths(&["a.yaml"]), None));
-        for wrong in
-            [&[][..], &["check"], &["import"], &["import", "a.yaml"], &["import", "-fa", "-n", "shop"]]
-        {
+        assert_eq!(files(&["import", "a.yaml"]), (paths(&["a.yaml"]), None));
+        assert_eq!(files(&["check", "-f", "a.yaml", "b.yaml"]), (paths(&["b.yaml", "a.yaml"]), Some(false)));
+        for wrong in [&[][..], &["check"], &["import"], &["import", "-fa", "-n", "shop"]] {
             assert!(read(wrong).is_err(), "{wrong:?}");
         }
-        for twice in [&["check", "-", "-"][..], &["import", "-f-", "-f-"]] {
+        for twice in [&["check", "-", "-"][..], &["import", "-f-", "-f-"], &["check", "-f-", "-"]] {
             assert_eq!(read(twice).unwrap_err(), "standard input can be read only once");
         }
     }
