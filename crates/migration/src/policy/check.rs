@@ -10,7 +10,7 @@ use policies::resolve::{Rules, resolve};
 use policies::spec::{Mode, ProblemReason};
 use serde::Serialize;
 
-use super::document::{Document, FieldProblem};
+use super::document::{Document, FieldProblem, SourcesDocument};
 use super::import::FileObject;
 use super::world::World;
 use super::{PolicyError, Verdict};
@@ -34,20 +34,25 @@ pub(super) async fn run(
     colours: bool,
     out: &mut (dyn Write + Send),
 ) -> Result<Verdict, PolicyError> {
-    let documents: Vec<Document> =
-        read.iter().filter_map(|read| Document::new(read, default_namespace, now)).collect();
-    if documents.is_empty() {
-        let what = "ScalingPolicy, ClusterScalingPolicy or annotation concertina.dev/policy";
+    let (mut documents, mut sources) = (Vec::new(), Vec::new());
+    for read in read {
+        match SourcesDocument::new(read) {
+            Some(found) => sources.push(found),
+            None => documents.extend(Document::new(read, default_namespace, now)),
+        }
+    }
+    if documents.is_empty() && sources.is_empty() {
+        let what = "ScalingPolicy, ClusterScalingPolicy, annotation concertina.dev/policy or metric sources";
         return Err(PolicyError::Nothing { files: super::names(&options.files), what });
     }
     let mut world = World::default();
-    if let Some(clients) = clients {
+    if let Some(clients) = clients.filter(|_| !documents.is_empty()) {
         let reading = world.read(clients, options.cluster.namespace.as_deref());
         Progress::on_terminal().during("reading HPAs and policies", reading).await?;
     }
     world.add_files(read, &documents, default_namespace);
     let rows = rows(&world, now);
-    let report = Report { documents: &documents, rows: &rows, notes: &world.notes, now };
+    let report = Report { documents: &documents, sources: &sources, rows: &rows, notes: &world.notes, now };
     let text = match options.output.encode(&report.document())? {
         Some(document) => document,
         None => report.text(&Zone::local(options.utc), Style { colours, width: None }),
@@ -55,6 +60,7 @@ pub(super) async fn run(
     writeln!(out, "{}", text.trim_end())?;
     out.flush()?;
     let is_good = documents.iter().all(|document| document.problems.is_empty())
+        && sources.iter().all(|found| found.problem.is_none())
         && rows.iter().all(|row| row.problems.is_empty());
     Ok(Verdict::good_if(is_good))
 }
@@ -142,6 +148,7 @@ fn rows(world: &World, now: Timestamp) -> Vec<Row> {
 /// The result of a check, for output.
 struct Report<'a> {
     documents: &'a [Document],
+    sources: &'a [SourcesDocument],
     rows: &'a [Row],
     notes: &'a [String],
     now: Timestamp,
@@ -155,6 +162,8 @@ struct Answer<'a> {
     kind: &'static str,
     at: Timestamp,
     policies: Vec<PolicyAnswer<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sources: &'a [SourcesDocument],
     hpas: &'a [Row],
     notes: &'a [String],
 }
@@ -193,6 +202,7 @@ impl Report<'_> {
             kind: "PolicyCheck",
             at: self.now,
             policies: policies.collect(),
+            sources: self.sources,
             hpas: self.rows,
             notes: self.notes,
         }
@@ -211,6 +221,9 @@ impl Report<'_> {
             text.push_str(&style.line(line, indent));
             text.push('\n');
         };
+        for found in self.sources {
+            push(&found.line(), 0);
+        }
         for document in self.documents {
             let head = Line::new("")
                 .plain(format!("{}: ", document.location))

@@ -1,6 +1,7 @@
 //! One policy of a file, with the problems of its fields.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,12 +16,17 @@ use serde_json::Value;
 use super::import::FileObject;
 use cluster::watch::Watched;
 use rulebook::{ANNOTATION, GROUP, Kind, VERSION, read_object};
+use sources::{FileError, SourceFile};
+use terminal::explain::Line;
 
 /// A policy object as the controller decodes it.
 pub(super) type PolicyObject = <Kind as Watched>::Object<'static>;
 
 /// The allowed top-level fields of a manifest.
 const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// The top-level fields of a file of metric sources.
+const SOURCES: [&str; 4] = ["prometheus", "pods", "kubelet", "adapters"];
 
 /// Maximum bytes of the name of an object.
 const MAX_NAME: usize = 253;
@@ -40,6 +46,45 @@ pub(super) struct Document {
     pub(super) object: Option<PolicyObject>,
     /// The rules of this policy alone.
     pub(super) rules: Rules,
+}
+
+/// A file of metric sources.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SourcesDocument {
+    /// The location of the file: `sources.yaml: document 1`.
+    location: Arc<str>,
+    valid: bool,
+    /// The first problem of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) problem: Option<String>,
+}
+
+impl SourcesDocument {
+    /// Reads a file of metric sources. Returns `None` for another object. Fields of such a file are no fields of a
+    /// policy.
+    pub(super) fn new(read: &FileObject) -> Option<Self> {
+        let fields = read.object.value.as_object().filter(|fields| !fields.is_empty())?;
+        if !fields.keys().any(|name| SOURCES.contains(&name.as_str())) || fields.contains_key("kind") {
+            return None;
+        }
+        let problem = match &read.text {
+            Some(text) => SourceFile::parse(text, &PathBuf::from("file")).err().map(|error| match error {
+                FileError::Field { field, reason, .. } => format!("{field} {reason}"),
+                FileError::Syntax { reason, .. } | FileError::Unreadable { reason, .. } => reason,
+            }),
+            None => Some("must be the only document of its file".to_owned()),
+        };
+        Some(Self { location: Arc::clone(&read.object.location), valid: problem.is_none(), problem })
+    }
+
+    pub(super) fn line(&self) -> Line {
+        let head = Line::new("").plain(format!("{}: ", self.location)).strong("metric sources").plain(": ");
+        match &self.problem {
+            None => head.good("valid"),
+            Some(problem) => head.bad(problem.as_str()),
+        }
+    }
 }
 
 /// A field that is missing, invalid or without effect.

@@ -114,9 +114,9 @@ pub(crate) fn commands() -> [Command; 2] {
         .about("Validates policies, and shows which HPAs they match")
         .long_about(
             "Validates ScalingPolicies, ClusterScalingPolicies, documents for the annotation\n\
-             concertina.dev/policy, and objects with this annotation. Other objects are ignored. With a cluster,\n\
-             shows each HPA that a policy matches, with the mode, the bounds and the next change of all its\n\
-             policies. Nothing is written to the cluster.",
+             concertina.dev/policy, objects with this annotation, and files of --metric-sources. Other objects are\n\
+             ignored. With a cluster, shows each HPA that a policy matches, with the mode, the bounds and the next\n\
+             change of all its policies. Nothing is written to the cluster.",
         )
         .after_help(
             "Exit code: 0 if every field has an effect, 3 if a field has none, 1 if no answer is available,\n\

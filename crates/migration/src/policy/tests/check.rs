@@ -117,7 +117,7 @@ async fn files_without_a_policy_are_an_error() {
     let ran = offline(&folder, "kind: Service\napiVersion: v1\nmetadata: {name: web}").await;
     assert_eq!(
         ran.verdict.unwrap_err(),
-        "a.yaml has no ScalingPolicy, ClusterScalingPolicy or annotation concertina.dev/policy"
+        "a.yaml has no ScalingPolicy, ClusterScalingPolicy, annotation concertina.dev/policy or metric sources"
     );
 }
 
@@ -378,4 +378,28 @@ fn examples_are_listed_and_have_a_command() {
         files += 1;
     }
     assert_eq!(files, EXAMPLES.len());
+}
+
+#[tokio::test]
+async fn file_of_metric_sources_is_recognized() {
+    let folder = Folder::new("sources");
+    let good = folder.file(
+        "good.yaml",
+        "prometheus: [{name: main, url: 'https://prometheus:9090'}]\npods: {enabled: true}\n",
+    );
+    let ran = run(&folder, &["check", &good, "-o", "json"], None).await;
+    assert_eq!(ran.verdict, Ok(Verdict::Good), "{}", ran.out);
+    let document = ran.document();
+    assert_eq!(document["sources"], json!([{"location": "good.yaml: document 1", "valid": true}]));
+    assert_eq!(document["policies"], json!([]));
+    for (text, problem) in [
+        ("prometheus: [{name: main, url: nowhere}]\n", "prometheus[0].url must be http:// or https://"),
+        ("pods: {enabled: true}\nkubelets: {}\n", "unknown field"),
+    ] {
+        let wrong = folder.file("wrong.yaml", text);
+        let ran = run(&folder, &["check", &wrong], None).await;
+        assert_eq!(ran.verdict, Ok(Verdict::Attention), "{}", ran.out);
+        let expected = "wrong.yaml: document 1: metric sources: ";
+        assert!(ran.out.starts_with(expected) && ran.out.contains(problem), "{}", ran.out);
+    }
 }
