@@ -120,10 +120,7 @@ async fn exit_code_reports_findings() {
     let closed = ["why", "web", "--from", "http://127.0.0.1:1"];
     let (code, _, stderr) = served.concertina(&closed).await;
     assert_eq!(code, 1);
-    assert!(
-        stderr.contains("failed to read the record of default/web from http://127.0.0.1:1: "),
-        "{stderr}"
-    );
+    assert!(stderr.contains("failed to read the record of shop/web from http://127.0.0.1:1: "), "{stderr}");
     let requests = served.cluster.requests().entries();
     assert!(requests.iter().all(|request| matches!(request.verb, "get" | "list")), "{requests:?}");
 }

@@ -145,13 +145,14 @@ pub struct UserConfig {
 /// Loads the configuration like kubectl, from `--kubeconfig`, the files in `KUBECONFIG`, or `~/.kube/config`. Flags
 /// override values of the files. If neither flags nor files select a cluster, the configuration of the pod is used.
 pub fn load_for_user(options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
-    let variable = |name: &str| std::env::var(name).ok();
-    Environment {
-        kubeconfig: std::env::var_os("KUBECONFIG"),
-        home: platform::home(variable),
-        pod: Pod::with(Path::new(FOLDER), variable),
-    }
-    .load(options)
+    Environment::of_process().load(options)
+}
+
+/// Returns the namespace of [`load_for_user`], without a connection: the configuration need not select a cluster.
+pub fn namespace_for_user(options: &ClusterOptions) -> Result<String, KubeconfigError> {
+    let environment = Environment::of_process();
+    let options = options.clone().without_empty();
+    Ok(environment.namespace(&options, &environment.choice(&options)?))
 }
 
 /// The inputs of kubectl other than flags.
@@ -163,19 +164,34 @@ struct Environment {
 }
 
 impl Environment {
-    fn load(&self, options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
-        let options = &options.clone().without_empty();
+    fn of_process() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        Self {
+            kubeconfig: std::env::var_os("KUBECONFIG"),
+            home: platform::home(variable),
+            pod: Pod::with(Path::new(FOLDER), variable),
+        }
+    }
+
+    fn choice(&self, options: &ClusterOptions) -> Result<Choice, KubeconfigError> {
         let (files, merged) = match options.kubeconfig.as_deref() {
             Some(path) => files::read_one(path)?,
             None => files::read_usual(self.kubeconfig.as_ref(), self.home.as_deref())?,
         };
-        let mut choice = Choice::new(files, merged, options, "--server")?;
-        let namespace = options
-            .namespace
-            .clone()
-            .or_else(|| choice.namespace().map(str::to_owned))
+        Choice::new(files, merged, options, "--server")
+    }
+
+    fn namespace(&self, options: &ClusterOptions, choice: &Choice) -> String {
+        let namespace = options.namespace.clone().or_else(|| choice.namespace().map(str::to_owned));
+        namespace
             .or_else(|| self.pod.as_ref().and_then(Pod::namespace))
-            .unwrap_or_else(|| "default".to_owned());
+            .unwrap_or_else(|| "default".to_owned())
+    }
+
+    fn load(&self, options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
+        let options = &options.clone().without_empty();
+        let mut choice = self.choice(options)?;
+        let namespace = self.namespace(options, &choice);
         if choice.is_empty() {
             choice = match &self.pod {
                 Some(pod) => Choice::from_pod(pod, options),

@@ -41,7 +41,7 @@ use engine::store::Key;
 use flags::FlagError;
 use terminal::options::EncodeError;
 
-/// The namespace if neither a flag nor the kubeconfig sets one.
+/// The namespace of existing clients if no flag sets one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// The HPAs to explain.
@@ -115,8 +115,7 @@ pub async fn run(
     let view = View::new(options, out.is_terminal());
     let asking = async {
         if let Some(address) = &options.from {
-            let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-            let scope = scope(options, namespace);
+            let scope = scope(options, kubeconfig::namespace_for_user(&options.cluster)?);
             return Ok(Backend::Record(Box::new(Records::at(address, scope, clock).await?)));
         }
         let user = kubeconfig::load_for_user(&options.cluster)?;
