@@ -121,6 +121,8 @@ async fn exit_code_reports_findings() {
     let (code, _, stderr) = served.concertina(&closed).await;
     assert_eq!(code, 1);
     assert!(stderr.contains("failed to read the record of shop/web from http://127.0.0.1:1: "), "{stderr}");
+    let (code, stdout, stderr) = served.concertina(&["why", "-n", "typo"]).await;
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "", "No HPAs found in namespace typo\n"));
     let requests = served.cluster.requests().entries();
     assert!(requests.iter().all(|request| matches!(request.verb, "get" | "list")), "{requests:?}");
 }

@@ -47,6 +47,19 @@ pub(super) enum Backend {
 }
 
 impl Backend {
+    /// Returns the message for an empty list.
+    fn nothing(&self) -> String {
+        let scope = match self {
+            Self::Cluster(reader) => reader.scope(),
+            Self::Record(records) => records.scope(),
+        };
+        let selected = if scope.selector.is_some() { " with these labels" } else { "" };
+        match &scope.namespace {
+            Some(namespace) => format!("No HPAs{selected} found in namespace {namespace}"),
+            None => format!("No HPAs{selected} found"),
+        }
+    }
+
     async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         match self {
             // Boxed, because the future of one decision is large.
@@ -145,6 +158,9 @@ pub(super) async fn answer(
     let mut printed = Printed::default();
     let changed = printed.changes(&answers);
     write(&answers, &changed, false, view, out)?;
+    if answers.is_empty() && view.output == Output::Text {
+        eprintln!("{}", terminal(&backend.nothing()));
+    }
     let Some(every) = view.watch else { return Ok(found(&answers)) };
     let every = match every {
         Interval::Of(every) => every,
@@ -227,7 +243,6 @@ fn write(
         Output::Text => {
             let changed: Vec<&Explained> = changed.iter().filter_map(|index| answers.get(*index)).collect();
             let text = match changed[..] {
-                [] if answers.is_empty() && !follows => "no HPAs\n".to_owned(),
                 [] => return Ok(()),
                 [one] if view.one => render::whole(&one.situation, &one.findings, view.style(), &view.zone()),
                 [first, ..] => {

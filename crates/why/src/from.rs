@@ -72,6 +72,11 @@ impl Records {
         Self { client: clients.watch.clone(), url, scope, clock }
     }
 
+    /// Returns the HPAs to explain.
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
     /// Returns the last decision for every requested HPA, in order of namespace and name.
     pub(super) async fn round(&self) -> Result<Vec<Situation>, WhyError> {
         let keys = match (&self.scope.namespace, &self.scope.name) {

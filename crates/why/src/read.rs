@@ -149,6 +149,11 @@ impl Reader {
         })
     }
 
+    /// Returns the HPAs to explain.
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
     /// Adopts the leader's flags. Returns whether they differ from the previous flags.
     fn adopt_flags(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
         let Resolved { options, uses, .. } = explained_controller::recorded(&self.given, info)?;
