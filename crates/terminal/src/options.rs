@@ -167,10 +167,13 @@ impl Size {
     /// Returns the size of the terminal at standard input, as `stty` reports it, or 100 columns and 30 rows. The system
     /// call would require unsafe code.
     pub fn from_terminal() -> Self {
+        Self::read().unwrap_or(Self { columns: 100, rows: 30 })
+    }
+
+    /// Returns the size of the terminal at standard input. `None` if it is unknown.
+    pub fn read() -> Option<Self> {
         let answer = Command::new("stty").arg("size").stdin(Stdio::inherit()).stderr(Stdio::null()).output();
-        let text =
-            answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
-        Self::parse(&text).unwrap_or(Self { columns: 100, rows: 30 })
+        Self::parse(&String::from_utf8_lossy(&answer.ok()?.stdout))
     }
 
     /// Parses the output of `stty size`: rows and columns. `None` if a value is 0, which means an unknown size.

@@ -17,7 +17,8 @@ use crate::options::WhyOptions;
 use engine::store::Key;
 use terminal::ending::FOUND;
 use terminal::explain::{Style, Zone};
-use terminal::options::{EncodeError, Output, to_yaml};
+use terminal::options::{EncodeError, Output, Size, to_yaml};
+use terminal::progress::Progress;
 use terminal::words::terminal;
 
 /// The result of an explanation.
@@ -77,29 +78,36 @@ pub(super) struct View {
     /// each.
     one: bool,
     watch: Option<Interval>,
-    colours: bool,
+    style: Style,
     utc: bool,
+    pub(super) progress: Progress,
 }
 
 impl View {
-    pub(super) fn new(options: &WhyOptions, terminal: bool) -> Self {
+    /// Returns the format for a pipe, which gets whole lines.
+    pub(super) fn new(options: &WhyOptions) -> Self {
         Self {
             output: options.output,
             one: options.name.is_some(),
             watch: options.watch,
-            colours: options.color.applies(terminal),
+            style: Style { colours: options.color.applies(false), width: None },
             utc: options.utc,
+            progress: Progress::default(),
+        }
+    }
+
+    /// Returns the format for standard output.
+    pub(super) fn of_process(options: &WhyOptions, is_terminal: bool) -> Self {
+        let width = is_terminal.then(Size::read).flatten().map(|size| size.columns);
+        Self {
+            style: Style { colours: options.color.applies(is_terminal), width },
+            progress: Progress::on_terminal(),
+            ..Self::new(options)
         }
     }
 
     fn zone(&self) -> Zone {
         Zone::local(self.utc)
-    }
-
-    /// Returns the style of the output. Lines are not broken: a terminal wraps lines, and a program that reads a pipe
-    /// needs whole lines.
-    fn style(&self) -> Style {
-        Style { colours: self.colours, width: None }
     }
 }
 
@@ -151,7 +159,8 @@ pub(super) async fn answer(
     out: &mut dyn Write,
     stop: &CancellationToken,
 ) -> Result<Diagnosis, WhyError> {
-    let Some(first) = stop.run_until_cancelled(backend.round()).await else {
+    let round = view.progress.during("reading HPAs, their pods and metrics", backend.round());
+    let Some(first) = stop.run_until_cancelled(round).await else {
         return Err(WhyError::Interrupted);
     };
     let mut answers: Vec<Explained> = first?.into_iter().map(Explained::new).collect();
@@ -244,10 +253,10 @@ fn write(
             let changed: Vec<&Explained> = changed.iter().filter_map(|index| answers.get(*index)).collect();
             let text = match changed[..] {
                 [] => return Ok(()),
-                [one] if view.one => render::whole(&one.situation, &one.findings, view.style(), &view.zone()),
+                [one] if view.one => render::whole(&one.situation, &one.findings, view.style, &view.zone()),
                 [first, ..] => {
                     let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
-                    let table = render::table(rows, view.style());
+                    let table = render::table(rows, view.style);
                     let at = view.zone().full(first.situation.at);
                     if follows { format!("{at}\n{table}") } else { table }
                 }

@@ -112,7 +112,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<Diagnosis, WhyError> {
     let mut out = std::io::stdout();
-    let view = View::new(options, out.is_terminal());
+    let view = View::of_process(options, out.is_terminal());
     let asking = async {
         if let Some(address) = &options.from {
             let scope = scope(options, kubeconfig::namespace_for_user(&options.cluster)?);
@@ -123,6 +123,7 @@ pub async fn run(
         let clients = terminal::options::cluster::clients(&user, client_options(&refusals))?;
         cluster(options, &clients, refusals, user.namespace, clock).await
     };
+    let asking = view.progress.during("connecting", asking);
     let backend = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
     match answer::answer(backend, &view, &mut out, &stop).await {
         // The reader of the pipe has stopped reading, as `head` does.
@@ -180,7 +181,7 @@ pub async fn run_with(
             Backend::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
         }
     };
-    answer::answer(backend, &View::new(options, false), out, &stop).await
+    answer::answer(backend, &View::new(options), out, &stop).await
 }
 
 async fn cluster(

@@ -281,11 +281,9 @@ pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, 
     let name = column("NAME", rows.iter().map(|(_, situation, _)| &*situation.key.name));
     let counts: Vec<String> = rows.iter().map(|(_, situation, _)| counts(situation)).collect();
     let count = column("REPLICAS", counts.iter().map(String::as_str));
-    let head = Line::new("").strong(format!(
-        "{:8} {:namespace$} {:name$} {:count$} WHY",
-        "STATE", "NAMESPACE", "NAME", "REPLICAS"
-    ));
-    let mut lines = vec![head];
+    let head = Line::new("")
+        .strong(format!("{:8} {:namespace$} {:name$} {:count$} ", "STATE", "NAMESPACE", "NAME", "REPLICAS"));
+    let mut text = style.row(&head, &Line::new("").strong("WHY")) + "\n";
     for ((severity, situation, findings), counts) in rows.iter().zip(&counts) {
         let (state, role) = match severity {
             Some(severity) => (severity.as_str(), role(*severity)),
@@ -299,17 +297,12 @@ pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, 
             .map(|finding| finding.code.as_str())
             .collect();
         let codes = if codes.is_empty() { String::new() } else { format!(" [{}]", codes.join(", ")) };
-        let line = Line::new("")
+        let columns = Line::new("")
             .with(role, format!("{state:8}"))
             .plain(format!(" {} ", padded(&situation.key.namespace, namespace)))
             .strong(padded(&situation.key.name, name))
-            .plain(format!(" {} {why}", padded(counts, count)))
-            .dim(codes);
-        lines.push(line);
-    }
-    let mut text = String::new();
-    for line in lines {
-        text.push_str(&style.cut(&line));
+            .plain(format!(" {} ", padded(counts, count)));
+        text.push_str(&style.row(&columns, &Line::new("").plain(why).dim(codes)));
         text.push('\n');
     }
     let mut missing = rows.iter().filter_map(|(_, situation, _)| match &situation.source {

@@ -206,6 +206,18 @@ impl Style {
             written.push(' ');
             margin += columns.max(label.chars().count()) + 1;
         }
+        self.broken(written, margin, line)
+    }
+
+    /// Renders the columns of a row, without breaking them, and the text of its last column. Broken lines continue in
+    /// the last column.
+    pub fn row(self, columns: &Line, last: &Line) -> String {
+        let written = Self { width: None, ..self }.cut(columns);
+        self.broken(written, self::columns(&columns.text()), last)
+    }
+
+    /// Appends a line to `written`, which takes `margin` columns.
+    fn broken(self, mut written: String, margin: usize, line: &Line) -> String {
         let room = self.width.map(|width| width.saturating_sub(margin)).filter(|room| *room >= NARROWEST);
         let mut column = 0;
         for word in words(line) {
