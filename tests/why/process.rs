@@ -123,6 +123,11 @@ async fn exit_code_reports_findings() {
     assert!(stderr.contains("failed to read the record of shop/web from http://127.0.0.1:1: "), "{stderr}");
     let (code, stdout, stderr) = served.concertina(&["why", "-n", "typo"]).await;
     assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "", "No HPAs found in namespace typo\n"));
+    let (code, stdout, _) = served.concertina(&["why", "-A"]).await;
+    assert_eq!((code, stdout.lines().last()), (3, Some("2 HPAs: 1 error, 1 ok")), "{stdout}");
+    let (code, stdout, _) = served.concertina(&["why", "--state=ok"]).await;
+    assert_eq!((code, stdout.lines().last()), (0, Some("2 HPAs: 1 error, 1 ok (1 not shown)")), "{stdout}");
+    assert!(stdout.contains("web") && !stdout.contains("lost"), "{stdout}");
     let requests = served.cluster.requests().entries();
     assert!(requests.iter().all(|request| matches!(request.verb, "get" | "list")), "{requests:?}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::findings::{self, Finding, Severity, findings};
+use super::findings::{self, Finding, Severity, State, findings};
 use super::from::Records;
 use super::read::Reader;
 use super::situation::Situation;
@@ -78,6 +78,8 @@ pub(super) struct View {
     /// each.
     one: bool,
     watch: Option<Interval>,
+    /// The states of the HPAs to show. Empty shows all.
+    states: Vec<State>,
     style: Style,
     utc: bool,
     pub(super) progress: Progress,
@@ -90,6 +92,7 @@ impl View {
             output: options.output,
             one: options.name.is_some(),
             watch: options.watch,
+            states: options.states.clone(),
             style: Style { colours: options.color.applies(false), width: None },
             utc: options.utc,
             progress: Progress::default(),
@@ -109,6 +112,10 @@ impl View {
     fn zone(&self) -> Zone {
         Zone::local(self.utc)
     }
+
+    fn shows(&self, answer: &Explained) -> bool {
+        self.states.is_empty() || self.states.contains(&answer.state())
+    }
 }
 
 /// A situation with its findings.
@@ -124,9 +131,8 @@ impl Explained {
         Self { situation, findings }
     }
 
-    /// Returns the severity of the worst finding.
-    pub(super) fn worst(&self) -> Option<Severity> {
-        self.findings.iter().map(|finding| finding.severity).min()
+    fn state(&self) -> State {
+        State::of(&self.findings)
     }
 
     /// Returns the parts of an answer whose changes make `--watch` print the answer again. They do not include times
@@ -170,7 +176,7 @@ pub(super) async fn answer(
     if answers.is_empty() && view.output == Output::Text {
         eprintln!("{}", terminal(&backend.nothing()));
     }
-    let Some(every) = view.watch else { return Ok(found(&answers)) };
+    let Some(every) = view.watch else { return Ok(found(&answers, view)) };
     let every = match every {
         Interval::Of(every) => every,
         Interval::Period => answers.first().map_or(DEFAULT_PERIOD, |answer| answer.situation.period),
@@ -193,7 +199,7 @@ pub(super) async fn answer(
             backend.round().await
         };
         match stop.run_until_cancelled(round).await {
-            None => return Ok(found(&answers)),
+            None => return Ok(found(&answers, view)),
             Some(Ok(situations)) => {
                 last_error = None;
                 answers = situations.into_iter().map(Explained::new).collect();
@@ -215,8 +221,9 @@ pub(super) async fn answer(
 
 const DEFAULT_PERIOD: Duration = Duration::from_secs(15);
 
-fn found(answers: &[Explained]) -> Diagnosis {
-    let bad = answers.iter().filter_map(Explained::worst).any(|severity| severity <= Severity::Warning);
+/// Returns the result of the shown answers.
+fn found(answers: &[Explained], view: &View) -> Diagnosis {
+    let bad = answers.iter().filter(|answer| view.shows(answer)).any(|answer| answer.state() < State::Ok);
     if bad { Diagnosis::Findings } else { Diagnosis::Healthy }
 }
 
@@ -250,13 +257,16 @@ fn write(
 ) -> Result<(), WhyError> {
     match view.output {
         Output::Text => {
-            let changed: Vec<&Explained> = changed.iter().filter_map(|index| answers.get(*index)).collect();
+            let changed = changed.iter().filter_map(|index| answers.get(*index));
+            let changed: Vec<&Explained> = changed.filter(|answer| view.shows(answer)).collect();
+            let summary = render::summary(answers.iter().map(|answer| (answer.state(), view.shows(answer))));
             let text = match changed[..] {
-                [] => return Ok(()),
+                [] if answers.is_empty() || follows => return Ok(()),
+                [] => view.style.line(&summary, 0) + "\n",
                 [one] if view.one => render::whole(&one.situation, &one.findings, view.style, &view.zone()),
                 [first, ..] => {
                     let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
-                    let table = render::table(rows, view.style);
+                    let table = render::table(rows, view.style) + &view.style.line(&summary, 0) + "\n";
                     let at = view.zone().full(first.situation.at);
                     if follows { format!("{at}\n{table}") } else { table }
                 }
@@ -281,6 +291,7 @@ fn write(
 }
 
 fn document(answers: &[Explained], view: &View) -> Result<serde_json::Value, EncodeError> {
-    let all = answers.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
+    let all = answers.iter().filter(|answer| view.shows(answer));
+    let all = all.map(|answer| (&answer.situation, answer.findings.as_slice()));
     Ok(findings::document(all, view.one)?)
 }

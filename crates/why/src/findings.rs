@@ -23,6 +23,40 @@ pub fn findings(situation: &Situation) -> Vec<Finding> {
     ::findings::findings(&situation.facts())
 }
 
+/// The state of an HPA in a list, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// A finding is an error.
+    Error,
+    /// A finding is a warning.
+    Warning,
+    /// No finding needs attention.
+    Ok,
+}
+
+impl State {
+    /// All states, in order.
+    pub const ALL: [Self; 3] = [Self::Error, Self::Warning, Self::Ok];
+
+    /// Returns the state of an HPA with these findings.
+    pub fn of(findings: &[Finding]) -> Self {
+        match findings.iter().map(|finding| finding.severity).min() {
+            Some(Severity::Error) => Self::Error,
+            Some(Severity::Warning) => Self::Warning,
+            Some(Severity::Info) | None => Self::Ok,
+        }
+    }
+
+    /// Returns the name in lists and in `--state`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Ok => "ok",
+        }
+    }
+}
+
 /// A kind of unknown fact on which the controller's decision may depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {

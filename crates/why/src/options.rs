@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::findings::State;
 use ::cluster::kubeconfig::ClusterOptions;
 use autoscaling::duration::GoDuration;
 use autoscaling::selector::Selector;
@@ -42,6 +44,8 @@ pub struct WhyOptions {
     pub leaders: Vec<Leader>,
     /// The given flags of the controller.
     pub flags: DecisionFlags,
+    /// `--state`: the states of the HPAs of a list to show. Empty shows all.
+    pub states: Vec<State>,
     /// `-v`: the verbosity of logs.
     pub logging: Logging,
 }
@@ -78,6 +82,8 @@ pub fn command(program: &str) -> Command {
              \x20 {program} why -n shop hpa/web -w\n\
              \x20 # List every HPA of the cluster, one line each, HPAs with findings first\n\
              \x20 {program} why -A\n\
+             \x20 # Only those with an error or a warning among their findings\n\
+             \x20 {program} why -A --state=error,warning\n\
              \x20 # Follow all HPAs of one application\n\
              \x20 {program} why -l app=shop --watch\n\
              \x20 # Show the last decision of a Concertina controller, from its record\n\
@@ -109,6 +115,14 @@ fn own(command: Command) -> Command {
                 .short('l')
                 .value_parser(|text: &str| Selector::parse(text).map_err(|error| error.to_string()))
                 .conflicts_with_all(["name", "from"]),
+        )
+        .arg(
+            option("state", "states", "Show only the HPAs of a list in these states: error,warning,ok")
+                .action(ArgAction::Append)
+                .value_delimiter(',')
+                .value_parser(PossibleValuesParser::new(State::ALL.map(State::as_str)))
+                .hide_possible_values(true)
+                .conflicts_with("name"),
         )
         .arg(switch("watch", "Decide again every period and print changes").short('w'))
         .arg(
@@ -160,6 +174,12 @@ pub fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
         leaders: if from.is_none() { leaders(matches) } else { Vec::new() },
         from,
         flags: DecisionFlags::new(given)?,
+        states: State::ALL
+            .into_iter()
+            .filter(|state| {
+                matches.get_many::<String>("state").into_iter().flatten().any(|name| name == state.as_str())
+            })
+            .collect(),
         logging: logging(matches),
     })
 }
@@ -226,6 +246,16 @@ mod tests {
         assert!(read(&["-l", "app in"]).unwrap_err().contains("--selector"));
         assert!(read(&["-l", "app=web", "web"]).unwrap_err().contains("cannot be used with"));
         assert!(read(&["-l", "app=web", "--from=http://a"]).unwrap_err().contains("cannot be used with"));
+    }
+
+    #[test]
+    fn states_are_a_list() {
+        assert_eq!(read(&["-A", "--state=warning,error"]).unwrap().states, [State::Error, State::Warning]);
+        assert_eq!(read(&["--state=ok"]).unwrap().states, [State::Ok]);
+        assert_eq!(read(&[]).unwrap().states, []);
+        for wrong in [&["--state=bad"][..], &["web", "--state=ok"]] {
+            assert!(read(wrong).unwrap_err().contains("--state"), "{wrong:?}");
+        }
     }
 
     #[test]

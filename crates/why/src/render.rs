@@ -6,7 +6,7 @@ use autoscaling::explanation::Span;
 
 use super::Situation;
 use super::counterfactual::counterfactual;
-use super::findings::{Finding, Severity, unknowns};
+use super::findings::{Finding, Severity, State, unknowns};
 use super::situation::{
     ChargeBy, HistoryEntry, InCharge, LastDecision, Memory, Origin, Recorded, Recorder, Source,
 };
@@ -269,14 +269,11 @@ fn entry_text(entry: &HistoryEntry, situation: &Situation, zone: &Zone) -> Strin
     format!("{what} {when}, {origin}")
 }
 
-/// Renders one line per HPA. HPAs that need attention come first.
+/// Renders one line per HPA, those in the most urgent state first.
 pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, style: Style) -> String {
-    let mut rows: Vec<(Option<Severity>, &Situation, &[Finding])> =
-        answers.map(|(situation, findings)| (attention(findings), situation, findings)).collect();
-    rows.sort_by(|(a, one, _), (b, other, _)| {
-        // HPAs without a finding that needs attention come last.
-        (a.is_none(), a, &one.key).cmp(&(b.is_none(), b, &other.key))
-    });
+    let mut rows: Vec<(State, &Situation, &[Finding])> =
+        answers.map(|(situation, findings)| (State::of(findings), situation, findings)).collect();
+    rows.sort_by(|(a, one, _), (b, other, _)| (a, &one.key).cmp(&(b, &other.key)));
     let namespace = column("NAMESPACE", rows.iter().map(|(_, situation, _)| &*situation.key.namespace));
     let name = column("NAME", rows.iter().map(|(_, situation, _)| &*situation.key.name));
     let counts: Vec<String> = rows.iter().map(|(_, situation, _)| counts(situation)).collect();
@@ -284,11 +281,7 @@ pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, 
     let head = Line::new("")
         .strong(format!("{:8} {:namespace$} {:name$} {:count$} ", "STATE", "NAMESPACE", "NAME", "REPLICAS"));
     let mut text = style.row(&head, &Line::new("").strong("WHY")) + "\n";
-    for ((severity, situation, findings), counts) in rows.iter().zip(&counts) {
-        let (state, role) = match severity {
-            Some(severity) => (severity.as_str(), role(*severity)),
-            None => ("ok", Role::Good),
-        };
+    for ((state, situation, findings), counts) in rows.iter().zip(&counts) {
         let sentence = situation.sentence();
         let why = sentence.split_once(": ").map_or(sentence.as_str(), |(_, why)| why);
         let codes: Vec<&str> = findings
@@ -298,7 +291,7 @@ pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, 
             .collect();
         let codes = if codes.is_empty() { String::new() } else { format!(" [{}]", codes.join(", ")) };
         let columns = Line::new("")
-            .with(role, format!("{state:8}"))
+            .with(role_of(*state), format!("{:8}", state.as_str()))
             .plain(format!(" {} ", padded(&situation.key.namespace, namespace)))
             .strong(padded(&situation.key.name, name))
             .plain(format!(" {} ", padded(counts, count)));
@@ -323,9 +316,34 @@ pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, 
     text
 }
 
-/// Returns the worst severity that needs attention.
-fn attention(findings: &[Finding]) -> Option<Severity> {
-    findings.iter().map(|finding| finding.severity).filter(|severity| *severity < Severity::Info).min()
+/// Renders the number of HPAs and of those in each state: `300 HPAs: 2 errors, 5 warnings, 293 ok`. The input is the
+/// state of each HPA and whether the HPA is shown.
+pub(super) fn summary(states: impl Iterator<Item = (State, bool)>) -> Line {
+    let states: Vec<(State, bool)> = states.collect();
+    let mut line = Line::new("").plain(format!("{}: ", words::counted(states.len(), "HPA")));
+    let mut separator = "";
+    for state in State::ALL {
+        let number = states.iter().filter(|(other, _)| *other == state).count();
+        let text = match (number, state) {
+            (0, _) => continue,
+            (_, State::Ok) => format!("{number} ok"),
+            _ => words::counted(number, state.as_str()),
+        };
+        line = line.plain(separator).with(role_of(state), text);
+        separator = ", ";
+    }
+    match states.iter().filter(|(_, is_shown)| !is_shown).count() {
+        0 => line,
+        hidden => line.dim(format!(" ({hidden} not shown)")),
+    }
+}
+
+fn role_of(state: State) -> Role {
+    match state {
+        State::Error => Role::Bad,
+        State::Warning => Role::Warn,
+        State::Ok => Role::Good,
+    }
 }
 
 /// Formats the counts: `5`, or `5 → 8`, or `?` if the current count is unknown.

@@ -245,6 +245,15 @@ fn table_is_aligned_and_sorted_by_severity() {
 }
 
 #[test]
+fn summary_counts_the_states() {
+    let text = |states: &[(State, bool)]| Style::default().line(&summary(states.iter().copied()), 0);
+    let (error, warning, ok) = ((State::Error, true), (State::Warning, true), (State::Ok, true));
+    assert_eq!(text(&[ok, error, warning, warning, ok]), "5 HPAs: 1 error, 2 warnings, 2 ok");
+    assert_eq!(text(&[error, (State::Ok, false)]), "2 HPAs: 1 error, 1 ok (1 not shown)");
+    assert_eq!(text(&[ok]), "1 HPA: 1 ok");
+}
+
+#[test]
 fn comparison_of_a_dry_run_is_shown() {
     let mut situation = window();
     let comparison = Comparison {
