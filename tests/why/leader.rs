@@ -76,7 +76,9 @@ async fn leader_record_supplies_flags_and_history() {
 
     let text = text_of(&rig, &front, &user(TOKEN), &["web"]).await;
     assert!(text.contains(&format!("read from  pod kube-system/{POD}, Concertina")), "{text}");
-    assert!(!text.contains("What cannot be known"), "{text}");
+    assert!(!text.contains("Not known") && !text.contains("remembered"), "{text}");
+    let text = text_of(&rig, &front, &user(TOKEN), &["web", "-v", "1"]).await;
+    assert!(text.contains("  remembered ") && text.contains("  flags      --horizontal"), "{text}");
 
     let given = ["web", "--horizontal-pod-autoscaler-downscale-stabilization=7s"];
     let given = document(&rig, &front, &given).await;

@@ -82,6 +82,8 @@ pub(super) struct View {
     states: Vec<State>,
     style: Style,
     utc: bool,
+    /// Whether to print what the explanation assumes and remembers.
+    details: bool,
     pub(super) progress: Progress,
 }
 
@@ -95,6 +97,7 @@ impl View {
             states: options.states.clone(),
             style: Style { colours: options.color.applies(false), width: None },
             utc: options.utc,
+            details: options.logging.verbosity > 0,
             progress: Progress::default(),
         }
     }
@@ -263,7 +266,9 @@ fn write(
             let text = match changed[..] {
                 [] if answers.is_empty() || follows => return Ok(()),
                 [] => view.style.line(&summary, 0) + "\n",
-                [one] if view.one => render::whole(&one.situation, &one.findings, view.style, &view.zone()),
+                [one] if view.one => {
+                    render::whole(&one.situation, &one.findings, view.style, &view.zone(), view.details)
+                }
                 [first, ..] => {
                     let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
                     let table = render::table(rows, view.style) + &view.style.line(&summary, 0) + "\n";

@@ -85,6 +85,19 @@ impl Unknown {
     }
 }
 
+impl Unknown {
+    /// Returns the fact in a few words, for a list of facts.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Recommendations => "older recommendations",
+            Self::Amounts => "the size of some rescales",
+            Self::Flags => "the flags of the controller",
+            Self::Version => "its version",
+            Self::Reads => "objects that you may not read",
+        }
+    }
+}
+
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -46,7 +46,7 @@ pub struct WhyOptions {
     pub flags: DecisionFlags,
     /// `--state`: the states of the HPAs of a list to show. Empty shows all.
     pub states: Vec<State>,
-    /// `-v`: the verbosity of logs.
+    /// `-v`: the verbosity of logs. Level 1 also adds what the explanation assumes and remembers.
     pub logging: Logging,
 }
 
@@ -134,7 +134,9 @@ fn own(command: Command) -> Command {
         .arg(output(&["text", "json", "yaml"]))
         .arg(utc())
         .arg(color())
-        .arg(verbosity())
+        .arg(verbosity().help(
+            "1 adds what the explanation assumes and remembers, and logs failures to standard error; 6 logs every request",
+        ))
         .arg(record())
         .arg(leader().help_heading(RECORD))
         .arg(

@@ -22,8 +22,14 @@ use terminal::words;
 const PAST: usize = 6;
 
 /// Renders the full explanation: the decision, its steps, the changes that would give another result, the findings, the
-/// leader's record, and unknown facts.
-pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Zone) -> String {
+/// leader's record, and unknown facts. `details` adds the flags, the history and the explanation of each unknown fact.
+pub fn whole(
+    situation: &Situation,
+    findings: &[Finding],
+    style: Style,
+    zone: &Zone,
+    details: bool,
+) -> String {
     let mut text = String::new();
     for line in [verdict(situation), context(situation, zone)] {
         text.push_str(&style.line(&line, 0));
@@ -47,8 +53,8 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
         steps.extend(found.step(&situation.explanation, situation.at, zone));
     }
     steps.push(found(findings));
-    steps.extend(own_record(situation, zone));
-    steps.extend(not_known(situation, zone));
+    steps.extend(own_record(situation, zone, details));
+    steps.extend(not_known(situation, zone, details));
     text.push('\n');
     text.push_str(&explain::terminal(&steps, style));
     text
@@ -67,11 +73,15 @@ fn verdict(situation: &Situation) -> Line {
     }
 }
 
-/// Renders the target, the time and source of the decision, and the last writer of the status.
+/// Renders the target, the age of the last rescale, the time and source of the decision, and the last writer of the
+/// status.
 fn context(situation: &Situation, zone: &Zone) -> Line {
     let mut parts = Vec::new();
     if let Some(target) = &situation.target {
         parts.push(format!("{}/{}", target.kind, target.name));
+    }
+    if let Some(at) = situation.last_rescale() {
+        parts.push(format!("last rescale {} ago", Span::between(at, situation.at)));
     }
     let at = zone.full(situation.at);
     match &situation.source {
@@ -167,7 +177,7 @@ fn role(severity: Severity) -> Role {
 }
 
 /// Renders the content of the controller's record, if the decision used it.
-fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
+fn own_record(situation: &Situation, zone: &Zone, details: bool) -> Option<Step> {
     let Recorder { from, version, last, comparison } = situation.recorder()?;
     let mut step = Step::new(match comparison {
         None => "The controller's own record",
@@ -188,6 +198,9 @@ fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
     });
     if let Some(comparison) = comparison {
         step.lines.extend(compared(comparison, situation, zone));
+    }
+    if !details {
+        return Some(step);
     }
     let recorded = situation.flags.iter().filter(|flag| flag.origin == FlagOrigin::Record);
     let flags: Vec<String> = recorded.map(|flag| format!("--{}={}", flag.name, flag.value)).collect();
@@ -219,11 +232,22 @@ fn past(situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
     newest.iter().map(|entry| Line::new("remembered").dim(entry_text(entry, situation, zone)))
 }
 
-/// Renders the unknown facts and the assumed values of flags. Without a record, also renders the rebuilt history.
-fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
+/// Renders the names of the unknown facts in one line. With `details`, renders each unknown fact and the assumed values
+/// of flags, and without a record also the rebuilt history.
+fn not_known(situation: &Situation, zone: &Zone, details: bool) -> Option<Step> {
     let unknown = unknowns(situation);
     if unknown.is_empty() {
         return None;
+    }
+    if !details {
+        let names: Vec<&str> = unknown.iter().map(|unknown| unknown.name()).collect();
+        let mut step = Step::new("Not known");
+        let missing = match &situation.source {
+            Source::Cluster { record: Recorded::Missing(reason), .. } => format!(", because {reason}"),
+            _ => String::new(),
+        };
+        step.push(Line::new("").plain(names.join(", ")).plain(missing).dim("; -v 1 explains it"));
+        return Some(step);
     }
     let mut step = Step::new("What cannot be known from outside the controller");
     if let Source::Cluster { record: Recorded::NoLeader(reason) | Recorded::Missing(reason), .. } =
@@ -256,8 +280,10 @@ fn entry_text(entry: &HistoryEntry, situation: &Situation, zone: &Zone) -> Strin
     };
     let at = zone.time(entry.at, situation.at);
     let when = match entry.earliest {
-        Some(earliest) => format!("between {} and {at}", zone.time(earliest, situation.at)),
-        None => format!("at {at}"),
+        Some(earliest) if zone.time(earliest, situation.at) != at => {
+            format!("between {} and {at}", zone.time(earliest, situation.at))
+        }
+        _ => format!("at {at}"),
     };
     let origin = match &entry.origin {
         Origin::LastScaleTime => "from status.lastScaleTime".to_owned(),

@@ -343,6 +343,14 @@ impl Situation {
         })
     }
 
+    /// Returns the time of the last rescale, or the latest possible time. `None` if no rescale is known.
+    pub fn last_rescale(&self) -> Option<Timestamp> {
+        let status = self.hpa.as_ref().and_then(|hpa| hpa.status.last_scale_time);
+        let is_rescale =
+            |entry: &&HistoryEntry| matches!(entry.what, Memory::Rescale { .. } | Memory::UnknownRescale);
+        status.max(self.past.entries.iter().filter(is_rescale).map(|entry| entry.at).max())
+    }
+
     /// Returns the decision with the effect of the scaling policy.
     pub fn decided(&self) -> Decided<'_> {
         Decided::new(&self.explanation, self.policy.as_ref())

@@ -128,7 +128,7 @@ mod tests {
     fn source_with_query_age_and_numbers_is_shown() {
         let mut shown = situation(reading(Some(0.42), Some("Timeout"), Some("pod web-2: late")));
         shown.source = Source::Cluster { watching_since: None, record: Recorded::NotRequested };
-        let text = render::whole(&shown, &[], Style::default(), &terminal::explain::Zone::local(true));
+        let text = render::whole(&shown, &[], Style::default(), &terminal::explain::Zone::local(true), true);
         for line in [
             "Metric sources",
             "prometheus \"main\", query \"sum(waiting)\"",

@@ -176,7 +176,7 @@ fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result
     let past = past::past(situation, record, subject, changes);
     serde_json::to_vec(&Explanation {
         why: findings::document(std::iter::once((situation, found.as_slice())), true)?,
-        text: render::whole(situation, &found, Style { colours: false, width: None }, &Zone::utc()),
+        text: render::whole(situation, &found, Style::default(), &Zone::utc(), true),
         recent_events: recent.collect(),
         timeline: past.map(|past| timeline::draw(&past, past::longest(record))),
         recorded: record.is_some(),

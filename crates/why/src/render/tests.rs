@@ -18,7 +18,7 @@ fn berlin() -> Zone {
 }
 
 fn text_of(situation: &Situation, style: Style) -> String {
-    whole(situation, &findings(situation), style, &berlin())
+    whole(situation, &findings(situation), style, &berlin(), false)
 }
 
 /// Creates a situation from a cluster, with an incomplete history and assumed flags.
@@ -195,7 +195,7 @@ fn record_shows_since_when_the_decision_is_unchanged() {
         ),
         "{text}"
     );
-    assert!(!text.contains("What cannot be known") && !text.contains("What would have to change"), "{text}");
+    assert!(!text.contains("Not known") && !text.contains("What would have to change"), "{text}");
 }
 
 #[test]
@@ -251,6 +251,24 @@ fn summary_counts_the_states() {
     assert_eq!(text(&[ok, error, warning, warning, ok]), "5 HPAs: 1 error, 2 warnings, 2 ok");
     assert_eq!(text(&[error, (State::Ok, false)]), "2 HPAs: 1 error, 1 ok (1 not shown)");
     assert_eq!(text(&[ok]), "1 HPA: 1 ok");
+}
+
+#[test]
+fn unknown_facts_are_one_line_unless_details_are_requested() {
+    let situation = window();
+    let text = text_of(&situation, Style::default());
+    let last = "Not known    older recommendations, the flags of the controller; -v 1 explains it\n";
+    assert!(text.ends_with(last), "{text}");
+    assert!(text.contains("\nDeployment/web, last rescale 11 min 40 s ago, decided here"), "{text}");
+    let text = whole(&situation, &[], Style::default(), &berlin(), true);
+    for line in [
+        "What cannot be known from outside the controller\n",
+        "assumed    --horizontal-pod-autoscaler-tolerance=0.1\n",
+        "remembered 5 recommended between 13:56:05+02:00 and 13:56:20+02:00",
+        "remembered scaled to 5 at 13:49:30+02:00",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }
 
 #[test]
@@ -320,7 +338,7 @@ fn windows_of_a_burst_are_shown() {
     let mut situation = Scene::cpu(4, 400).situation();
     let steps = vec![PolicyStep::Burst(step)];
     situation.policy = Some(PolicyEffect { steps, ..PolicyEffect::default() });
-    let text = whole(&situation, &[], Style::default(), &Zone::local(true));
+    let text = whole(&situation, &[], Style::default(), &Zone::local(true), false);
     for line in [
         "queue, 10 for each of 4 ready pods",
         "42.5 over 60 s asks for 5",
