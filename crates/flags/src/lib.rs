@@ -86,13 +86,46 @@ pub enum Parsed<T> {
 /// # Errors
 /// Returns [`CliError`] for an invalid command line.
 pub fn matches(command: Command, words: &[String]) -> Result<Parsed<ArgMatches>, CliError> {
-    match command.try_get_matches_from(words) {
+    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    match with_one_layout(command).try_get_matches_from(words) {
         Ok(matches) => Ok(Parsed::Options(matches)),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
-        Err(error) => {
-            let text = error.to_string();
-            Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
+        Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
+            let valid = texts(&error, ContextKind::ValidSubcommand).join(", ");
+            Err(CliError::Subcommand(format!("a command is missing for \"{name}\": {valid}")))
         }
+        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+            let word = texts(&error, ContextKind::InvalidSubcommand).concat();
+            let similar = texts(&error, ContextKind::SuggestedSubcommand).into_iter().next();
+            let hint = suggestion(similar.as_deref());
+            Err(CliError::Subcommand(format!(
+                "unknown command {} for \"{name}\"{hint}",
+                failure::quote(&word)
+            )))
+        }
+        Err(error) => Err(FlagError::from(error).into()),
+    }
+}
+
+/// Gives the help of a command and its subcommands the layout of the controller's help: each flag has its text in the
+/// next line. With a long description, clap would add empty lines.
+fn with_one_layout(command: Command) -> Command {
+    let command = command.next_line_help(true).mut_subcommands(with_one_layout);
+    match command.get_long_about().cloned() {
+        Some(about) => command
+            .long_about(None::<&str>)
+            .before_help(about)
+            .help_template("{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}"),
+        None => command,
+    }
+}
+
+/// Returns the texts of a part of an error.
+fn texts(error: &clap::Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
     }
 }
 
@@ -153,11 +186,16 @@ pub enum FlagError {
         similar: Option<String>,
     },
     /// The value has the wrong type or is not allowed.
-    #[error("invalid argument {} for {} flag: {reason}", failure::quote(.value), failure::quote(.flag))]
+    #[error(
+        "invalid argument {} for {}{}: {reason}",
+        failure::quote(.value),
+        failure::quote(.flag),
+        if .flag.starts_with('-') { " flag" } else { "" }
+    )]
     Invalid {
         /// The text of the value.
         value: String,
-        /// The flag with its dashes.
+        /// The flag with its dashes, or the name of a positional argument.
         flag: String,
         /// The fault of the value.
         reason: Reason,
@@ -192,27 +230,42 @@ impl FlagError {
 
 impl From<clap::Error> for FlagError {
     fn from(error: clap::Error) -> Self {
-        let text = |kind| match error.get(kind) {
-            Some(ContextValue::String(text)) => Some(text.clone()),
-            _ => None,
-        };
-        match (error.kind(), text(ContextKind::InvalidArg), error.source()) {
-            (ErrorKind::UnknownArgument, Some(flag), _) => {
+        let text = |kind| Some(texts(&error, kind).concat()).filter(|text| !text.is_empty());
+        let arg = texts(&error, ContextKind::InvalidArg).join(", ");
+        let value = text(ContextKind::InvalidValue).unwrap_or_default();
+        match (error.kind(), error.source()) {
+            (ErrorKind::UnknownArgument, _) if !arg.starts_with('-') => {
+                Self::Syntax(format!("unexpected argument {}", failure::quote(&arg)))
+            }
+            (ErrorKind::UnknownArgument, _) => {
                 // clap also suggests names with only a few equal letters. Only a suggestion with the same first two
                 // letters is kept.
-                let start = flag.get(.."--xx".len());
+                let start = arg.get(.."--xx".len());
                 let similar = text(ContextKind::SuggestedArg);
                 Self::Unknown {
                     similar: similar.filter(|similar| similar.get(.."--xx".len()) == start),
-                    flag,
+                    flag: arg,
                 }
             }
-            (ErrorKind::ValueValidation, Some(flag), Some(source)) => Self::Invalid {
-                value: text(ContextKind::InvalidValue).unwrap_or_default(),
-                // clap appends the placeholder of the value to the flag.
-                flag: flag.split([' ', '[', '=']).next().unwrap_or_default().to_owned(),
-                reason: Reason::Text(source.to_string()),
-            },
+            (ErrorKind::InvalidValue, _) if value.is_empty() => {
+                Self::Syntax(format!("flag needs an argument: {}", flag_of(&arg)))
+            }
+            (ErrorKind::InvalidValue, _) => {
+                let valid = texts(&error, ContextKind::ValidValue).join(", ");
+                Self::Invalid {
+                    value,
+                    flag: flag_of(&arg),
+                    reason: Reason::Text(format!("must be one of {valid}")),
+                }
+            }
+            (ErrorKind::ValueValidation, Some(source)) => {
+                Self::Invalid { value, flag: flag_of(&arg), reason: Reason::Text(source.to_string()) }
+            }
+            (ErrorKind::MissingRequiredArgument, _) => Self::Syntax(format!("required but missing: {arg}")),
+            (ErrorKind::ArgumentConflict, _) => {
+                let others = texts(&error, ContextKind::PriorArg).join(", ");
+                Self::Syntax(format!("{arg} cannot be used with {others}"))
+            }
             _ => {
                 let text = error.to_string();
                 let message = text.split("\n\n").next().unwrap_or_default();
@@ -220,6 +273,13 @@ impl From<clap::Error> for FlagError {
             }
         }
     }
+}
+
+/// Removes the placeholder of the value, which clap appends to a flag. The name of a positional argument has none.
+fn flag_of(arg: &str) -> String {
+    let is_flag = arg.starts_with('-');
+    let end = arg.find([' ', '[', '=']).filter(|_| is_flag).unwrap_or(arg.len());
+    arg.get(..end).unwrap_or(arg).to_owned()
 }
 
 /// The reason why a value is not allowed.
@@ -267,4 +327,68 @@ pub enum Reason {
     /// A path of `--authorization-always-allow-paths` is invalid.
     #[error(transparent)]
     OpenPaths(#[from] OpenPathsError),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::builder::PossibleValuesParser;
+    use clap::{Arg, ArgAction};
+
+    use super::*;
+
+    fn command() -> Command {
+        let check = Command::new("check")
+            .about("Checks a file")
+            .long_about("Checks a file, line by line.")
+            .arg(Arg::new("file").value_name("FILE").required(true).value_parser(["a", "b"]))
+            .arg(
+                Arg::new("all")
+                    .long("all")
+                    .action(ArgAction::SetTrue)
+                    .help("Check all")
+                    .conflicts_with("output"),
+            )
+            .arg(
+                Arg::new("output")
+                    .long("output")
+                    .short('o')
+                    .value_name("how")
+                    .value_parser(PossibleValuesParser::new(["text", "json"]))
+                    .help("Output format"),
+            );
+        let main = Command::new("policy").no_binary_name(true).bin_name("concertina policy");
+        main.subcommand_required(true).disable_help_subcommand(true).subcommand(check)
+    }
+
+    fn read(words: &[&str]) -> Result<Parsed<ArgMatches>, String> {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        matches(command(), &words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn commands_have_the_errors_of_the_controllers_flags() {
+        for (words, expected) in [
+            (&[][..], "a command is missing for \"concertina policy\": check"),
+            (&["chek"], "unknown command \"chek\" for \"concertina policy\"; did you mean check?"),
+            (&["check", "a", "--outptu=x"], "unknown flag: --outptu; did you mean --output?"),
+            (&["check", "a", "b"], "unexpected argument \"b\""),
+            (&["check"], "required but missing: <FILE>"),
+            (&["check", "c"], "invalid argument \"c\" for \"<FILE>\": must be one of a, b"),
+            (&["check", "a", "--output"], "flag needs an argument: --output"),
+            (
+                &["check", "a", "-o", "wide"],
+                "invalid argument \"wide\" for \"--output\" flag: must be one of text, json",
+            ),
+            (&["check", "a", "--all", "-o", "json"], "--all cannot be used with --output <how>"),
+        ] {
+            assert_eq!(read(words).unwrap_err(), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn help_has_the_layout_of_the_controllers_help() {
+        let Ok(Parsed::Help(text)) = read(&["check", "--help"]) else { panic!("no help") };
+        assert!(text.starts_with("Checks a file, line by line.\n\nUsage: "), "{text}");
+        assert!(text.contains("\n      --all\n          Check all\n  -o, --output <how>\n"), "{text}");
+    }
 }
