@@ -170,6 +170,7 @@ pub(crate) fn scope(word: String) -> Result<Scope, Reason> {
     match word.as_str() {
         "all" => Ok(Scope::All),
         "labelled" => Ok(Scope::Labelled),
+        "labeled" => Err(Reason::MustBe("all or labelled, which has two l")),
         _ => Err(Reason::MustBe("all or labelled")),
     }
 }

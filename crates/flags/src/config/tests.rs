@@ -170,6 +170,7 @@ fn scope_selects_the_guard() {
 fn flags_that_cannot_hand_over_are_refused() {
     let error = |words: &[&str]| read(words).unwrap_err();
     assert_eq!(reason("--scope", "some"), "must be all or labelled");
+    assert_eq!(reason("--scope", "labeled"), "must be all or labelled, which has two l");
     assert_eq!(reason("--handover-guard", "webhook"), "needs --scope=labelled");
     assert_eq!(reason("--handover-guard", "x"), "must be webhook, policy, rbac, flag or none");
     assert_eq!(
