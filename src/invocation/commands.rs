@@ -3,6 +3,7 @@
 use autoscaling::settings::Version;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
+use journal::record::wire::API_VERSION;
 use serde_json::json;
 
 use super::{Invocation, readable_version, wants_help};
@@ -155,12 +156,14 @@ pub(super) fn parse_version(program: Program, words: &[String]) -> Result<Invoca
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
     let text = match matches.get_one::<String>("output").map(String::as_str) {
         Some("json") => {
-            let value = json!({"version": version, "emulatedVersions": emulated(), "platform": platform});
+            let value = json!({"apiVersion": API_VERSION, "kind": "Version", "version": version, "emulatedVersions": emulated(), "platform": platform});
             format!("{value:#}")
         }
         Some("yaml") => {
             let emulated = emulated().map(|version| format!("\"{version}\"")).join(", ");
-            format!("version: {version}\nemulatedVersions: [{emulated}]\nplatform: {platform}")
+            format!(
+                "apiVersion: {API_VERSION}\nkind: Version\nversion: {version}\nemulatedVersions: [{emulated}]\nplatform: {platform}"
+            )
         }
         _ => readable_version(),
     };
@@ -192,6 +195,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&read(&["-o", "json"])).unwrap();
         let yaml: serde_json::Value = serde_saphyr::from_str(&read(&["--output=yaml"])).unwrap();
         assert_eq!(json, yaml);
+        assert_eq!((&json["apiVersion"], &json["kind"]), (&json!("concertina/v1"), &json!("Version")));
         assert!(raw_version().contains(&emulated().join(",")));
         assert!(read(&["-o", "wide"]).contains("wide"));
         assert!(read(&["--help"]).contains("Usage: concertina version"));
