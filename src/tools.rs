@@ -172,7 +172,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Console(options) => until_interrupted(async |stop| page::run(&options, clock, stop).await),
         Command::Demo(options) => until_interrupted(async |stop| {
-            demo::run(&options, controller, clock, Screen::stdout(), stop).await
+            let screen = Screen::stdout(options.color);
+            demo::run(&options, controller, clock, screen, stop).await
         }),
         Command::Why(options) => until_interrupted(async |stop| {
             let found = why::run(&options, clock, stop).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Command, value_parser};
 
-use terminal::options::{Logging, logging, option, positive_duration, verbosity};
+use terminal::options::{Color, Logging, color, logging, option, positive_duration, verbosity};
 
 /// The options of the demo.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,6 +20,8 @@ pub struct DemoOptions {
     pub metrics_port: Option<u16>,
     /// `--kubeconfig`: the file to write for kubectl. With `None`, the demo chooses the path.
     pub kubeconfig: Option<PathBuf>,
+    /// `--color`: the condition for colors.
+    pub color: Color,
     /// `--logging-format` and `-v`: the format and the verbosity of logs.
     pub logging: Logging,
 }
@@ -52,6 +54,7 @@ pub fn command(program: &str) -> Command {
             option("kubeconfig", "file", "Kubeconfig file to write for kubectl")
                 .value_parser(value_parser!(PathBuf)),
         )
+        .arg(color())
         .arg(
             option("logging-format", "format", "Log format")
                 .value_parser(["text", "json"])
@@ -68,6 +71,7 @@ pub fn options(matches: &ArgMatches) -> DemoOptions {
         port: matches.get_one::<u16>("port").copied().unwrap_or(0),
         metrics_port: matches.get_one::<u16>("metrics-port").copied(),
         kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
+        color: Color::from_matches(matches),
         logging: Logging { json, ..logging(matches) },
     }
 }
@@ -98,6 +102,7 @@ mod tests {
     #[test]
     fn error_names_the_invalid_argument() {
         assert!(read(&["--port=65536"]).unwrap_err().contains("--port"));
+        assert_eq!(read(&["--color=never"]).unwrap().color, Color::Never);
         assert_eq!(read(&["--metrics-port=9"]).unwrap().metrics_port, Some(9));
         assert!(read(&["--metrics-port=0"]).unwrap_err().contains("--metrics-port"));
         assert!(read(&["--dry-run"]).unwrap_err().contains("--dry-run"));

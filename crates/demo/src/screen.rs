@@ -48,15 +48,15 @@ impl fmt::Debug for Screen {
 }
 
 impl Screen {
-    /// Creates a screen on standard output. On a capable terminal, the screen is redrawn, with colours unless
-    /// `NO_COLOR` is set. Any other output is a stream of lines.
-    pub fn stdout() -> Self {
+    /// Creates a screen on standard output. On a capable terminal, the screen is redrawn, in color if
+    /// `color` applies. Any other output is a stream of lines without colors.
+    pub fn stdout(color: Color) -> Self {
         let out = Box::new(io::stdout());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if !io::stdout().is_terminal() || is_dumb {
             return Self::plain(out);
         }
-        let color = Color::Auto.applies(true);
+        let color = color.applies(true);
         Self { out, mode: Mode::Live { color, is_drawing: false, size: Size::from_terminal(), frames: 0 } }
     }
 
