@@ -9,3 +9,5 @@
 pub mod handover;
 pub mod parity;
 pub mod policy;
+#[cfg(test)]
+mod schemas;

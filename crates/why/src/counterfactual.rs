@@ -22,6 +22,7 @@ use terminal::explain::{Line, Step, Zone, share_of};
 /// The changes that would give another result, and the limits that no metric value can overcome.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Counterfactual {
     /// The changes, each of which gives another result.
     pub changes: Vec<Change>,
@@ -32,10 +33,12 @@ pub struct Counterfactual {
 /// A change that gives another result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Change {
     /// The listed metrics cross their thresholds at the same time.
     Metrics {
         /// Up for values above the thresholds, down for values below them.
+        #[cfg_attr(test, schemars(with = "String"))]
         direction: Direction,
         /// The thresholds of the metrics.
         thresholds: Vec<Threshold>,
@@ -48,6 +51,7 @@ pub enum Change {
     /// thresholds at the same time.
     Keep {
         /// Up for values at or above the thresholds, down for values at or below them.
+        #[cfg_attr(test, schemars(with = "String"))]
         direction: Direction,
         /// The thresholds of the metrics.
         thresholds: Vec<Threshold>,
@@ -57,8 +61,10 @@ pub enum Change {
     /// Time passes, and the metrics stay unchanged.
     Wait {
         /// The end of the wait.
+        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
         until: Timestamp,
         /// The step that limits the count until the end of the wait.
+        #[cfg_attr(test, schemars(with = "String"))]
         step: LimitingStep,
         /// The next count.
         to: i32,
@@ -77,6 +83,7 @@ pub enum Change {
     /// The rules of the scaling policy change, and the metrics stay unchanged.
     Policy {
         /// The time of the change.
+        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
         at: Timestamp,
         /// The rules that start or end, such as `the mode Paused ends`.
         what: String,
@@ -93,14 +100,19 @@ pub enum Change {
 /// A threshold that a metric must cross.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Threshold {
     /// The metric.
+    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
     pub subject: Subject,
     /// The current value.
+    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
     pub now: Measure,
     /// The last value with the current result.
+    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
     pub last: Measure,
     /// The first value with another result.
+    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
     pub first: Measure,
     /// The undivided `now`, `last` and `first` in milli-units, for a value that is divided by the replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,10 +128,13 @@ pub struct Threshold {
 /// A limit that no metric value can overcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hold {
     /// Up for more pods, down for fewer pods.
+    #[cfg_attr(test, schemars(with = "String"))]
     pub direction: Direction,
     /// What limits the count at every metric value.
+    #[cfg_attr(test, schemars(with = "String"))]
     pub by: HeldBy,
 }
 

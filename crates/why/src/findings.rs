@@ -147,11 +147,13 @@ const API_VERSION: &str = "concertina/v1";
 /// The answer about one HPA.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Why"))]
 struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     metadata: Metadata<'a>,
     /// The time of the decision.
+    #[cfg_attr(test, schemars(with = "schemas::Time"))]
     at: Timestamp,
     /// The decision in one sentence.
     sentence: String,
@@ -165,23 +167,31 @@ struct Document<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    #[cfg_attr(test, schemars(with = "schemas::Object"))]
     explanation: &'a Explanation,
     /// The effect of the scaling policy. Absent without a scaling policy.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<schemas::Object>"))]
     policy: Option<&'a PolicyEffect>,
     /// The readings of the sources that the policy names. Absent if the metrics APIs supplied the values.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
     sources: &'a [SourceReading],
+    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
     events: &'a [EventContent],
+    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
     conditions: &'a [Condition],
+    #[cfg_attr(test, schemars(with = "Vec<schemas::FindingSchema>"))]
     findings: &'a [Finding],
     /// The changes that would give another result. Absent if [`counterfactual`] returns `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_change: Option<Counterfactual>,
     unknowns: Vec<UnknownDocument>,
     history: &'a [HistoryEntry],
+    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
     flags: &'a [FlagUse],
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<schemas::Object>"))]
     target: Option<&'a Target>,
     /// The names of the other HPAs that control the same pods.
     sharing: Vec<&'a str>,
@@ -194,12 +204,14 @@ struct Document<'a> {
     /// The server's clock minus the local clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     clock_skew_seconds: Option<i64>,
+    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
     refused: &'a [Refused],
 }
 
 /// The answers about several HPAs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WhyList"))]
 struct List<'a> {
     api_version: &'static str,
     kind: &'static str,
@@ -207,6 +219,7 @@ struct List<'a> {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Metadata<'a> {
     namespace: &'a str,
     name: &'a str,
@@ -215,6 +228,7 @@ struct Metadata<'a> {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct UnknownDocument {
     code: &'static str,
     message: String,
@@ -284,5 +298,7 @@ impl<'a> Document<'a> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod schemas;
 #[cfg(test)]
 mod tests;

@@ -98,11 +98,13 @@ pub struct Situation {
 /// The source of a situation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Source {
     /// Objects of the cluster, from which this command decides.
     Cluster {
         /// With `--watch`, the time since which this command has kept every recommendation.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schemars(with = "Option<crate::findings::schemas::Time>"))]
         watching_since: Option<Timestamp>,
         /// The leader's record, or the reason why it is missing.
         #[serde(flatten, skip_serializing_if = "Recorded::is_not_requested")]
@@ -114,8 +116,10 @@ pub enum Source {
         /// The URL of the controller, or its pod.
         url: String,
         /// The time of the read. [`Situation::at`] is the time of the controller's decision.
+        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
         read_at: Timestamp,
         /// The time of the first consecutive sync with the same decision.
+        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
         since: Timestamp,
         /// The number of consecutive syncs with the same decision.
         syncs: u32,
@@ -126,8 +130,10 @@ pub enum Source {
 
 /// The result of a read of the leader's record. The record supplies flags and history for this command's own decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Recorded {
     /// The record was not requested.
+    #[cfg_attr(test, schemars(skip))]
     NotRequested,
     /// No Concertina controller is the leader, so no record exists. The text is the reason.
     #[serde(rename = "noRecord")]
@@ -148,6 +154,7 @@ impl Recorded {
 
 /// The controller that serves the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Recorder {
     /// The pod of the controller, such as `pod kube-system/concertina-7d9c5`.
     pub from: String,
@@ -158,12 +165,14 @@ pub struct Recorder {
     pub last: Option<LastDecision>,
     /// The comparison of a dry run with the active controller. `None` if the controller is not a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::findings::schemas::Object>"))]
     pub comparison: Option<Comparison>,
 }
 
 /// The controller in charge of an HPA, as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InCharge {
     /// The name of a Concertina instance, `built-in`, or a field manager.
     pub controller: String,
@@ -174,6 +183,7 @@ pub struct InCharge {
 /// The evidence for the controller in charge of an HPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum ChargeBy {
     /// The label of the HPA.
     Hpa,
@@ -203,14 +213,17 @@ impl InCharge {
 
 /// A controller's last decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LastDecision {
     /// The decision in one sentence, without a full stop.
     pub sentence: String,
     /// The time of the decision.
+    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
     pub at: Timestamp,
     /// The number of consecutive syncs with the same decision.
     pub syncs: u32,
     /// The time of the first consecutive sync with the same decision.
+    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
     pub since: Timestamp,
 }
 
@@ -229,11 +242,14 @@ pub struct Past {
 
 /// One entry of the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryEntry {
     /// The time of the entry, or the latest possible time if the exact time is unknown.
+    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
     pub at: Timestamp,
     /// The earliest possible time, if the exact time is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::findings::schemas::Time>"))]
     pub earliest: Option<Timestamp>,
     /// The recommendation or rescale.
     #[serde(flatten)]
@@ -253,6 +269,7 @@ impl HistoryEntry {
 /// The content of an entry of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Memory {
     /// A recommendation, before stabilization.
     Recommendation {
@@ -274,6 +291,7 @@ pub enum Memory {
 /// The source of an entry of the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "origin", content = "reason", rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Origin {
     /// `status.lastScaleTime`.
     LastScaleTime,

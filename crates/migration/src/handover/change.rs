@@ -40,7 +40,8 @@ const MANAGER: &str = "concertina-handover";
 /// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "HandoverChange"))]
+pub(super) struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     controller_name: &'a str,
@@ -48,6 +49,7 @@ struct Document<'a> {
     labels: &'a [Edit],
     /// The comparisons of shadow mode. Empty for `disable`, or if no comparison is available.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     shadow: Vec<HpaComparison>,
     hpas: &'a [Outcome],
     notes: &'a [String],
@@ -303,8 +305,10 @@ impl fmt::Display for Object {
 
 /// A change of the label.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Edit {
     #[serde(serialize_with = "as_text")]
+    #[cfg_attr(test, schemars(with = "String"))]
     object: Object,
     /// The value before the change.
     from: Option<String>,

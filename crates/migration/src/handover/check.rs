@@ -33,7 +33,8 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "HandoverCheck"))]
+pub(super) struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     controller_name: &'a str,
@@ -46,6 +47,7 @@ struct Document<'a> {
 /// A user of the built-in controller.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct User {
     name: String,
     /// Whether RBAC permits the user to write the status of HPAs.
@@ -55,6 +57,7 @@ struct User {
 /// The scale write and the status write for one HPA by one user.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Attempt {
     namespace: String,
     name: String,
@@ -252,6 +255,7 @@ fn cell(result: &WriteResult, in_scope: bool) -> Cell {
 /// The result of one write as a dry run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 enum WriteResult {
     /// Admission refused the write, although RBAC permits it.
     Refused { message: String },

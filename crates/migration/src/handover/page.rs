@@ -45,6 +45,7 @@ impl Page {
 /// The state of the guard, as the controller reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct GuardState {
     /// `webhook`, `policy` or `none`. Empty with the scope `all`, and from older controllers, which do not report the
     /// kind.
@@ -55,6 +56,7 @@ pub(super) struct GuardState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     pub(super) since: Option<Timestamp>,
 }
 
@@ -74,9 +76,11 @@ pub(super) struct Row {
 /// A write of another controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ForeignWrite {
     pub(super) manager: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     pub(super) at: Option<Timestamp>,
 }
 

@@ -43,7 +43,8 @@ const GKE_USER: &str = "system:vpa-recommender";
 /// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "HandoverPlan"))]
+pub(super) struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     server_version: &'a str,
@@ -57,16 +58,19 @@ struct Document<'a> {
 
 /// A field manager of HPAs' statuses.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct StatusWriter {
     manager: String,
     hpas: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     last: Option<Timestamp>,
 }
 
 /// A possible user of the built-in controller.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct User {
     name: &'static str,
     /// Whether RBAC permits the user to write the status of HPAs. `None` if unknown.

@@ -23,7 +23,8 @@ const IN_CHARGE: &str = "in_charge";
 /// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "HandoverStatus"))]
+pub(super) struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     controller_name: &'a str,
@@ -38,16 +39,19 @@ struct Document<'a> {
 /// One HPA in scope.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct HpaStatus {
     namespace: String,
     name: String,
     by: &'static str,
     state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_foreign_write: Option<ForeignWrite>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     last_refused_write: Option<Timestamp>,
 }
 
@@ -194,6 +198,7 @@ pub(super) enum Direction {
 
 /// The state of one HPA after the change.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Outcome {
     pub(super) namespace: String,
     pub(super) name: String,

@@ -373,3 +373,11 @@ async fn plan_on_an_old_server_and_without_impersonation_gives_reasons() {
     let (_, answer) = rig.document(&["plan", "--guard=webhook"]).await;
     assert!(answer["reasons"].to_string().contains("older than 1.30"), "{answer}");
 }
+
+#[test]
+fn answers_have_published_schemas() {
+    crate::schemas::check::<super::plan::Document<'static>>("handover-plan");
+    crate::schemas::check::<super::check::Document<'static>>("handover-check");
+    crate::schemas::check::<super::status::Document<'static>>("handover-status");
+    crate::schemas::check::<super::change::Document<'static>>("handover-change");
+}

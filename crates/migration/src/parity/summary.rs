@@ -17,6 +17,7 @@ pub const PARITY_REPORT: &str = "ParityReport";
 /// The report of `concertina parity`, which summarizes a comparison over a time span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ParityReport"))]
 pub struct Summary {
     /// `concertina/v1`.
     pub api_version: &'static str,
@@ -27,37 +28,46 @@ pub struct Summary {
     /// The verdict in a sentence.
     pub sentence: String,
     /// The version of the dry run, and its flags that affect decisions.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub controller: ControllerInfo,
     /// The namespace, if the summary covers only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The start of the time span: the requested start, or the start of the dry run if that is later.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     pub from: Timestamp,
     /// The end of the time span, which is the time of the report.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     pub until: Timestamp,
     /// Whether the requested time span starts before the dry run.
     pub is_younger: bool,
     /// Whether counts cover whole hours, because the dry run had more changes than it keeps.
     pub is_by_hours: bool,
     /// The time of the last observed write of the built-in controller.
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     pub last_sign: Option<Timestamp>,
     /// The number of the dry run's HPAs.
     pub hpas: usize,
     /// The number of changes by result.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub counts: Counts,
     /// The number of changes in [`Self::not_judged`], by reason.
+    #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, u64>"))]
     pub doubts: BTreeMap<InconclusiveReason, u64>,
     /// The namespaces and HPAs with changes.
     pub namespaces: Vec<Namespace>,
     /// The differences among the changes that the dry run keeps, newest first.
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     pub differences: Vec<Change>,
     /// The changes that the dry run keeps and did not judge, newest first.
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     pub not_judged: Vec<Change>,
 }
 
 /// The verdict of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Answer {
     /// At least one change was judged, and every judged change is the same.
     Same,
@@ -69,10 +79,12 @@ pub enum Answer {
 
 /// The changes of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Namespace {
     /// The name of the namespace.
     pub name: String,
     /// The number of changes by result.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub counts: Counts,
     /// The changes of each HPA.
     pub hpas: Vec<Hpa>,
@@ -80,10 +92,12 @@ pub struct Namespace {
 
 /// The changes of one HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hpa {
     /// The name of the HPA. Empty for the sum of the namespace's HPAs beyond the maximum number of rows.
     pub name: String,
     /// The number of changes by result.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub counts: Counts,
 }
 
@@ -394,5 +408,10 @@ shop       api     -          1           1
         assert!(html.contains("queue &lt;is&gt; within tolerance") && !html.contains("<is>"));
         assert!(html.contains("default-src 'none'") && !html.contains("<script"));
         assert!(html.contains("<h1 class=\"different\">Not the same: of 5 changes in 18 h, 3 differ</h1>"));
+    }
+
+    #[test]
+    fn report_has_a_published_schema() {
+        crate::schemas::check::<Summary>("parity-report");
     }
 }

@@ -68,6 +68,7 @@ pub(super) async fn run(
 /// The effect of the policies of one HPA, at the time of the check.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Row {
     namespace: String,
     name: String,
@@ -80,6 +81,7 @@ struct Row {
     replicas: Option<i32>,
     /// The end of the mode. `None` if the mode is permanent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     until: Option<Timestamp>,
     min_replicas: i32,
     max_replicas: i32,
@@ -87,6 +89,7 @@ struct Row {
     bounds: Vec<String>,
     /// The time of the next change by a schedule or by the end of the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     next_change: Option<Timestamp>,
     /// The fields without effect because an older policy of the same kind sets them, as sentences. At least one of the
     /// two policies is in a file.
@@ -97,6 +100,7 @@ struct Row {
 
 /// A field without effect on an HPA.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PolicyProblem {
     policy: String,
     #[serde(flatten)]
@@ -157,9 +161,11 @@ struct Report<'a> {
 /// The answer as a document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PolicyCheck"))]
+pub(super) struct Answer<'a> {
     api_version: &'static str,
     kind: &'static str,
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     at: Timestamp,
     policies: Vec<PolicyAnswer<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -171,6 +177,7 @@ struct Answer<'a> {
 /// One policy of the files.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PolicyAnswer<'a> {
     location: &'a str,
     policy: &'a str,
@@ -182,6 +189,7 @@ struct PolicyAnswer<'a> {
     matched: Option<usize>,
     mode: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     next_change: Option<Timestamp>,
 }
 

@@ -51,8 +51,10 @@ pub(super) struct Document {
 /// A file of metric sources.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct SourcesDocument {
     /// The location of the file: `sources.yaml: document 1`.
+    #[cfg_attr(test, schemars(with = "String"))]
     location: Arc<str>,
     valid: bool,
     /// The first problem of the file.
@@ -89,6 +91,7 @@ impl SourcesDocument {
 
 /// A field that is missing, invalid or without effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct FieldProblem {
     /// The path. Empty for the policy as a whole.
     pub(super) field: String,

@@ -403,3 +403,8 @@ async fn file_of_metric_sources_is_recognized() {
         assert!(ran.out.starts_with(expected) && ran.out.contains(problem), "{}", ran.out);
     }
 }
+
+#[test]
+fn answer_has_a_published_schema() {
+    crate::schemas::check::<super::super::check::Answer<'static>>("policy-check");
+}
