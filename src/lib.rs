@@ -146,6 +146,8 @@ where
         }
         run(stop.clone()).await
     });
+    // A thread may still wait for standard input.
+    runtime.shutdown_background();
     let code = match result {
         Ok(ended) => ended.report(),
         Err(error) => failed(&error),

@@ -382,6 +382,42 @@ fn interrupt_stops_the_program() {
     assert!(log.contains("concertina stopped"), "{log}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn interruption_ends_the_wait_for_standard_input() {
+    for words in [&["policy", "check", "--offline", "-"][..], &["parity", "--from", "-"]] {
+        let mut child = concertina(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        let status = format!("/proc/{}/status", child.id());
+        let catches_interruptions = || {
+            let status = fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << 1) != 0
+        };
+        while !catches_interruptions() {
+            assert!(start.elapsed() < DEADLINE, "{words:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let code = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status.code();
+            }
+            if start.elapsed() > DEADLINE {
+                child.kill().unwrap();
+                panic!("{words:?}: still running after the signal");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(code, Some(130), "{words:?}");
+    }
+}
+
 #[test]
 fn kube_controller_manager_defaults_start_without_warnings() {
     let folder = Folder::new("defaults");

@@ -25,6 +25,7 @@ use ::cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
 use coexist::shadow::wire::{Change, Counts, InconclusiveReason, SHADOW_REPORT, ShadowReport, Verdict};
 use journal::record::wire::{API_VERSION, ControllerInfo};
 use terminal::address::{AddressError, connect};
+use terminal::ending::on_another_thread;
 use terminal::explain::{Line, Role, Style, Zone};
 use terminal::flag_use::{FlagOrigin, uses};
 use terminal::forward::{self, ForwardError, Which};
@@ -137,7 +138,10 @@ async fn read(source: &Source) -> Result<ShadowReport, ReadError> {
             let read = clients.watch.json(&call).await;
             checked(read.map_err(|error| ReadError::Unreadable { url, error: Box::new(error) })?)
         }
-        Source::File(path) => file(path),
+        Source::File(path) => {
+            let path = path.clone();
+            on_another_thread(move || file(&path)).await
+        }
     }
 }
 

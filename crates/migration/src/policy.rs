@@ -18,12 +18,14 @@ use std::path::PathBuf;
 use policies::import::TooManyNotes;
 use tokio_util::sync::CancellationToken;
 
+use self::import::FileObject;
 use crate::policy::options::CheckOptions;
 use crate::policy::options::PolicyOptions;
 use ::cluster::client::{ClientError, Clients};
 use ::cluster::error::ApiError;
 use ::cluster::kubeconfig::{self, KubeconfigError};
 use clock::SharedClock;
+use terminal::ending::on_another_thread;
 use terminal::options::Verdict;
 use terminal::options::{EncodeError, cluster};
 
@@ -158,19 +160,25 @@ async fn answer(
 ) -> Result<Verdict, PolicyError> {
     match options {
         PolicyOptions::Import { files } => {
-            import::run(files, &import::objects(files)?, clock.now(), out, notes)
+            import::run(files, &objects(files).await?, clock.now(), out, notes)
         }
         PolicyOptions::ImportSources { files, sources } => {
-            let read = import::objects(files)?;
+            let read = objects(files).await?;
             import::run_with_sources(files, &read, sources.as_deref(), clock.now(), out, notes)
         }
         PolicyOptions::Check(options) => {
-            let read = import::objects(&options.files)?;
+            let read = objects(&options.files).await?;
             let (clients, namespace) = connect(options)?;
             let colours = options.color.applies(is_terminal);
             check::run(options, &namespace, &read, clients.as_ref(), clock.now(), colours, out).await
         }
     }
+}
+
+/// Reads the objects of files.
+async fn objects(files: &[PathBuf]) -> Result<Vec<FileObject>, PolicyError> {
+    let files = files.to_vec();
+    on_another_thread(move || import::objects(&files)).await
 }
 
 /// Lists the files of a command, for error texts.
