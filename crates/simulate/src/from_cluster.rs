@@ -16,7 +16,7 @@ use rulebook::{ANNOTATION, GROUP, Kind, VERSION};
 use serde_json::{Map, Value, json};
 
 use self::measure::Measured;
-use super::scenario::Node;
+use super::scenario::{CLUSTER, Node};
 use cluster::call::Call;
 use cluster::client::{ClientError, Clients};
 use cluster::decode::DecodeError;
@@ -155,7 +155,7 @@ fn items(list: Value) -> Vec<Value> {
 
 /// Builds the scenario. `now` is the start of a scenario with policies.
 pub(super) fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
-    let source: Arc<str> = "the scenario from the cluster".into();
+    let source: Arc<str> = CLUSTER.into();
     let (namespace, name) = (text(&objects.hpa, "/metadata/namespace"), text(&objects.hpa, "/metadata/name"));
     let measured = Measured::from_objects(objects);
     let map = |fields: Vec<(&str, Value)>| {

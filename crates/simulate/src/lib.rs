@@ -107,9 +107,10 @@ fn run_to_end(options: &SimulateOptions) -> Result<(), SimulateError> {
     if options.source == SimulateSource::Schema {
         return Ok(writeln!(io::stdout(), "{}", schema())?);
     }
-    let document = document_of(&options.source)?;
+    let mut document = document_of(&options.source)?;
     if options.print_scenario {
-        let mut document = document;
+        // What a run refuses is not printed.
+        variants(&document, options)?;
         for setting in &options.set {
             variants::set(&mut document, setting, "--set")?;
         }

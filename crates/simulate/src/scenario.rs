@@ -6,6 +6,7 @@
 //! [`Problem`] with file, line and field.
 
 pub(crate) mod document;
+mod fields;
 mod format;
 mod load_format;
 mod loads;
@@ -38,6 +39,8 @@ use flags::decision::SYNC_PERIOD;
 use flags::{Config, FlagError, FlagSet};
 use terminal::words;
 
+/// The source of the values that come from a cluster, in error messages.
+pub(super) const CLUSTER: &str = "the scenario from the cluster";
 /// The default duration of a scenario.
 const DURATION: Duration = Duration::from_hours(1);
 

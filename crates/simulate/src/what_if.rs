@@ -18,7 +18,7 @@ use super::page::{self, Drawing};
 use super::past::Past;
 use super::run::{HpaRun, Run, Scores};
 use super::runner::{self, Progress, RunError};
-use super::scenario::{Node, Problem, Scenario};
+use super::scenario::{CLUSTER, Node, Problem, Scenario};
 use super::table::SCORES;
 use cluster::client::Clients;
 use sources::TimeRange;
@@ -253,7 +253,7 @@ impl Plan {
 }
 
 fn put(document: &mut Node, name: &str, value: &Value) {
-    document.put(name, Node::from_json(&"the scenario from the cluster".into(), value));
+    document.put(name, Node::from_json(&CLUSTER.into(), value));
 }
 
 /// A [`Progress`] that stops a run when the token is cancelled.

@@ -132,16 +132,19 @@ pub fn reason(sentence: &str) -> &str {
 
 /// Returns `; did you mean "startup"?`, or the list of all valid names if no name is similar.
 pub fn suggestion(wrong: &str, valid: &[&str]) -> String {
-    let wrong_lower = wrong.to_lowercase();
-    let distance = |name: &str| strsim::damerau_levenshtein(&wrong_lower, &name.to_lowercase());
-    let nearest = valid.iter().map(|name| (distance(name), *name)).min();
+    let nearest = valid.iter().filter_map(|name| Some((distance(wrong, name)?, *name))).min();
     match nearest {
-        Some((distance, name)) if distance <= 1 + wrong.chars().count() / 3 => {
-            format!("; did you mean {name:?}?")
-        }
-        Some(_) => format!("; valid names are {}", valid.join(", ")),
-        None => String::new(),
+        Some((_, name)) => format!("; did you mean {name:?}?"),
+        None if valid.is_empty() => String::new(),
+        None => format!("; valid names are {}", valid.join(", ")),
     }
+}
+
+/// Returns the number of typing errors, apart from capitals, that make `name` to `wrong`. `None` if the names are not
+/// similar.
+pub fn distance(wrong: &str, name: &str) -> Option<usize> {
+    let distance = strsim::damerau_levenshtein(&wrong.to_lowercase(), &name.to_lowercase());
+    (distance <= 1 + wrong.chars().count() / 3).then_some(distance)
 }
 
 /// Returns the hash of a style or script as a source of a content security policy, such as `sha256-...`.

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use autoscaling::spec::Spec;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::document::{self, Content, Node, Step};
-use super::{Location, Problem};
+use super::{CLUSTER, Location, Problem, fields};
 use clock::SystemClock;
 use engine::store::Key;
 use fake_cluster::{Cluster, Status};
+use terminal::words::suggestion;
 
 /// The annotation that contains the policy of an HPA.
 const ANNOTATION: &str = "concertina.dev/policy";
@@ -45,6 +47,7 @@ pub(super) fn inline_hpas(document: &mut Node) -> Result<(), Problem> {
             continue;
         };
         let field = format!("hpas[{index}].file");
+        only(item, &["file"], &field)?;
         let (path, text) = read_file(&file.location, &field, file.text(&[]))?;
         let manifests = read(&path, &text)?;
         if manifests.hpas.is_empty() {
@@ -61,6 +64,18 @@ pub(super) fn inline_hpas(document: &mut Node) -> Result<(), Problem> {
         manifests.describe(document);
     }
     Ok(())
+}
+
+/// Refuses an item that has other fields beside its `file`.
+fn only(item: &Node, valid: &[&str], field: &str) -> Result<(), Problem> {
+    let Content::Map(entries) = &item.content else { return Ok(()) };
+    match entries.iter().find(|(key, _)| !valid.contains(&key.name.as_str())) {
+        Some((key, _)) => {
+            let message = format!("unknown field {} beside it{}", key.name, suggestion(&key.name, valid));
+            Err(Problem::new(key.location.clone(), field, message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Reads the file that a field names. Returns its path and text. `name` is relative to the folder of the file that
@@ -97,12 +112,12 @@ pub(super) fn read_hpas(document: &Node) -> Result<Vec<HpaPlan>, Problem> {
 fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
     let wrong = |message: String| Problem::new(item.location.clone(), field, message);
     let mut manifest = item.json();
-    let Some(fields) = manifest.as_object_mut() else {
+    let Some(entries) = manifest.as_object_mut() else {
         return Err(wrong("expected the manifest of an HPA, or file: web.yaml".to_owned()));
     };
-    fields.remove("status");
-    fields.entry("apiVersion").or_insert_with(|| json!("autoscaling/v2"));
-    fields.entry("kind").or_insert_with(|| json!("HorizontalPodAutoscaler"));
+    entries.remove("status");
+    entries.entry("apiVersion").or_insert_with(|| json!("autoscaling/v2"));
+    entries.entry("kind").or_insert_with(|| json!("HorizontalPodAutoscaler"));
     let (version, kind) = (item.text(&["apiVersion"]), item.text(&["kind"]));
     if version.is_some_and(|version| version != "autoscaling/v2")
         || kind.is_some_and(|kind| kind != "HorizontalPodAutoscaler")
@@ -121,7 +136,10 @@ fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
             "expected a HorizontalPodAutoscaler of autoscaling/v2, found {kind} of {version}{hint}"
         )));
     }
-    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+    // The API server of a cluster can be newer than the types, and has checked its objects.
+    let is_trusted = |location: &Location| &*location.source == CLUSTER;
+    fields::check::<HorizontalPodAutoscaler>(&called(item), item, &is_trusted)?;
+    if let Some(metadata) = entries.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
             metadata.remove(field);
         }
@@ -135,6 +153,13 @@ fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
         metadata.insert("namespace".to_owned(), json!(namespace));
     }
     Ok(HpaPlan { namespace, name, manifest, spec: Arc::new(spec) })
+}
+
+/// Returns the kind and the name of an HPA, for errors.
+fn called(item: &Node) -> String {
+    let name = item.text(&["metadata", "name"]).unwrap_or_default();
+    let namespace = item.text(&["metadata", "namespace"]).map(|namespace| format!("{namespace}/"));
+    format!("HorizontalPodAutoscaler {}{name}", namespace.unwrap_or_default()).trim_end().to_owned()
 }
 
 /// Returns the API server's error about an HPA, at the line of the first field that the error names.
@@ -257,6 +282,7 @@ pub(super) fn inline_policies(document: &mut Node) -> Result<(), Problem> {
             continue;
         };
         let field = format!("policies[{index}].file");
+        only(item, &["file", "hpa"], &field)?;
         let (path, text) = read_file(&file.location, &field, file.text(&[]))?;
         let documents = Node::read_all(&path.display().to_string().into(), &text)?;
         if documents.iter().any(is_policy) {
@@ -355,6 +381,42 @@ pub(super) fn read_policies(document: &Node) -> Result<Vec<Value>, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_field_is_refused_except_in_an_hpa_of_a_cluster() {
+        let text = "hpas:
+- metadata: {name: web, namespace: shop}
+  spec:
+    scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+    maxReplicas: 3
+    behaviour: {scaleDown: {stabilizationWindowSeconds: 0}}
+";
+        let mut document = Node::read("a.yaml", text).unwrap();
+        assert_eq!(
+            read_hpas(&document).unwrap_err().to_string(),
+            "a.yaml:6: HorizontalPodAutoscaler shop/web: unknown field spec.behaviour; did you mean spec.behavior?"
+        );
+        document.set_location(&Location { source: CLUSTER.into(), line: 0 });
+        assert_eq!(read_hpas(&document).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn reference_to_a_file_has_no_other_field() {
+        for (text, expected) in [
+            (
+                "hpas: [{file: web.yaml, spec: {}}]",
+                "a.yaml:1: hpas[0].file: unknown field spec beside it; valid names are file",
+            ),
+            (
+                "policies: [{file: web.yaml, hpas: web}]",
+                "a.yaml:1: policies[0].file: unknown field hpas beside it; did you mean \"hpa\"?",
+            ),
+        ] {
+            let mut document = Node::read("a.yaml", text).unwrap();
+            let inlined = inline_hpas(&mut document).and_then(|()| inline_policies(&mut document));
+            assert_eq!(inlined.unwrap_err().to_string(), expected);
+        }
+    }
 
     #[test]
     fn manifest_with_deployment_and_hpa_describes_the_workload() {
