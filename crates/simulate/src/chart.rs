@@ -14,7 +14,7 @@ use terminal::words::{self, counted};
 
 /// The width of a chart, in columns, if standard output is not a terminal.
 const WIDTH: usize = 80;
-/// The minimum width of the layout. On a narrower terminal, the lines are cut.
+/// The minimum width of the charts. On a narrower terminal, they are cut.
 const LEAST_WIDTH: usize = 40;
 /// The maximum number of HPAs with charts. The HTML page has more charts.
 const CHARTS: usize = 3;
@@ -32,16 +32,18 @@ pub struct ChartStyle {
     pub ascii: bool,
     /// Whether the output has colours.
     pub color: bool,
+    /// Whether messages are wrapped to the width. A message is never cut.
+    pub wraps: bool,
 }
 
 impl Default for ChartStyle {
     fn default() -> Self {
-        Self { width: WIDTH, ascii: false, color: false }
+        Self { width: WIDTH, ascii: false, color: false, wraps: false }
     }
 }
 
 impl ChartStyle {
-    /// Returns the style for standard output. The width is that of the terminal. Colours require a terminal, no
+    /// Returns the style for standard output. On a terminal, its width applies, and messages are wrapped. Colours require a terminal, no
     /// `NO_COLOR`, and no `TERM=dumb`. The output is limited to ASCII if `ascii` is set, or if the locale is not UTF-8.
     /// On Windows, the locale has no effect.
     pub fn stdout(ascii: bool) -> Self {
@@ -58,6 +60,7 @@ impl ChartStyle {
             width: if is_terminal { Size::from_terminal().columns } else { WIDTH },
             ascii: ascii || !is_utf8,
             color: is_terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+            wraps: is_terminal,
         }
     }
 
@@ -66,7 +69,8 @@ impl ChartStyle {
     }
 }
 
-/// Draws the runs as lines for a terminal. Only the table of scores may be wider than the style allows. Of several
+/// Draws the runs as lines for a terminal. The table of scores, and messages that are not wrapped, may be wider than the
+/// style allows. Of several
 /// variants, only the first has panels of metrics.
 pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut rows = Vec::new();
@@ -79,7 +83,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
             rows.push(Row::default());
             let name = format!("{}/{}", hpa.namespace, hpa.name);
             let heading =
-                Row::default().with(Paint::Strong, &name).with(Paint::Quiet, &format!("  {}", hpa.target));
+                Row::message(2).with(Paint::Strong, &name).with(Paint::Quiet, &format!("  {}", hpa.target));
             rows.push(match run.variant.as_str() {
                 "" => heading,
                 variant => heading.with(Paint::Plain, &format!("  {variant}")),
@@ -96,25 +100,28 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
         let more = super::counted(more as u64, "more HPA is", "more HPAs are");
         rows.extend([
             Row::default(),
-            Row::default().with(Paint::Quiet, &format!("{more} in the table; --report has charts.")),
+            Row::message(0).with(Paint::Quiet, &format!("{more} in the table; --report has charts.")),
         ]);
     }
     let mut chart: String = rows.iter().map(|row| row.print(style)).collect();
     chart.push('\n');
     for line in table::scores(comparison).lines() {
-        // The table is not cut, because a truncated score is useless.
+        // The table is neither cut nor wrapped, because a truncated score is useless.
         let style = ChartStyle { width: usize::MAX, ..*style };
         chart.push_str(&Row::default().with(Paint::Plain, line).print(&style));
     }
     for (topic, note) in &comparison.notes {
-        chart.push_str(&Row::default().with(Paint::Quiet, &format!("{topic}: {note}")).print(style));
+        for line in note.lines() {
+            let line = format!("{topic}: {line}");
+            chart.push_str(&Row::message(2).with(Paint::Quiet, &line).print(style));
+        }
     }
     chart
 }
 
 fn title(run: &Run) -> [Row; 2] {
     let facts = run::facts(run).join(", ");
-    [Row::default().with(Paint::Strong, &run.title), Row::default().with(Paint::Quiet, &facts)]
+    [Row::message(0).with(Paint::Strong, &run.title), Row::message(0).with(Paint::Quiet, &facts)]
 }
 
 /// Returns a heading and the largest rescales, oldest first. If variants are compared, returns nothing, except for the
@@ -135,10 +142,11 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
         _ => counted(total, "rescale"),
     };
     let lines = changed.iter().map(|(point, (from, to))| {
-        let time = run::time_of_day(run, point.at);
-        Row::default()
-            .with(Paint::Quiet, &format!("  {time}  "))
-            .with(Paint::Strong, &format!("{from:>3} → {to:<3}  "))
+        let time = format!("  {}  ", run::time_of_day(run, point.at));
+        let counts = format!("{from:>3} → {to:<3}  ");
+        Row::message(time.chars().count() + counts.chars().count())
+            .with(Paint::Quiet, &time)
+            .with(Paint::Strong, &counts)
             .with(Paint::Plain, words::reason(&point.sentence))
     });
     [Row::default().with(Paint::Strong, &heading)].into_iter().chain(lines).collect()
@@ -154,11 +162,11 @@ fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
         }
     }
     let lines = reasons.into_iter().take(LISTED).map(|(first, last, count)| {
-        let time = run::time_of_day(run, first.at);
+        let time = format!("  {}  ", run::time_of_day(run, first.at));
         let until = run::time_of_day(run, last.at);
         let until = if count == 1 { String::new() } else { format!(" ({count} times until {until})") };
-        Row::default()
-            .with(Paint::Quiet, &format!("  {time}  "))
+        Row::message(time.chars().count())
+            .with(Paint::Quiet, &time)
             .with(Paint::Bad, &first.reason)
             .with(Paint::Plain, &format!("{until}: {}", first.message))
     });

@@ -61,7 +61,7 @@ fn json_has_all_values_under_stable_names() {
 }
 
 fn plain(width: usize) -> ChartStyle {
-    ChartStyle { width, ascii: false, color: false }
+    ChartStyle { width, ascii: false, color: false, wraps: true }
 }
 
 #[test]
@@ -95,14 +95,37 @@ fn chart_shows_an_outage_and_groups_its_warnings() {
 }
 
 #[test]
+fn messages_are_wrapped_on_a_terminal_and_whole_in_a_pipe() {
+    let mut comparison = sample::outage();
+    let note = "a note of many words, which is much longer than the terminal is wide ".repeat(3);
+    comparison.notes.insert("topic".to_owned(), format!("{note}\nand a second line"));
+    let error =
+        "failed to get cpu utilization: unable to fetch metrics from the resource metrics API ".repeat(2);
+    for event in &mut comparison.runs[0].hpas[0].events {
+        error.clone_into(&mut event.message);
+    }
+    for width in [30, 80] {
+        let wrapped = chart::render(&comparison, &plain(width));
+        let words = wrapped.split_whitespace().collect::<Vec<_>>().join(" ");
+        for message in [&*note, &*error, "topic: and a second line"] {
+            assert!(words.contains(message.trim()), "{wrapped}");
+        }
+        let mut notes = wrapped.lines().skip_while(|line| !line.starts_with("topic: "));
+        assert!(notes.all(|line| line.chars().count() <= width), "{wrapped}");
+    }
+    let whole = chart::render(&comparison, &ChartStyle { wraps: false, ..plain(80) });
+    assert!(whole.contains(note.trim()) && whole.contains(error.trim()), "{whole}");
+}
+
+#[test]
 fn chart_is_ascii_when_the_style_is_ascii() {
-    let chart = chart::render(&sample::outage(), &ChartStyle { width: 80, ascii: true, color: false });
+    let chart = chart::render(&sample::outage(), &ChartStyle { ascii: true, ..plain(80) });
     assert!(chart.is_ascii(), "{chart}");
 }
 
 #[test]
 fn chart_has_only_colour_escapes_and_only_in_colour() {
-    let chart = chart::render(&sample::many(5), &ChartStyle { width: 80, ascii: false, color: true });
+    let chart = chart::render(&sample::many(5), &ChartStyle { color: true, ..plain(80) });
     let without = chart.replace("\u{1b}[", "");
     assert!(!without.contains('\u{1b}'), "{without}");
     let stripped = ["0", "1", "2", "31", "32", "33", "34"]

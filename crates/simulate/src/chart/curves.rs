@@ -213,7 +213,8 @@ fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
             rows.push(row.with(Paint::Lacking, &bar));
         } else {
             rows.push(indent(from).with(Paint::Lacking, &bar));
-            rows.push(indent(from.min(columns.saturating_sub(width))).with(Paint::Plain, &zone.label));
+            let from = GUTTER + from.min(columns.saturating_sub(width));
+            rows.push(Row::message(from).with(Paint::Plain, &format!("{:from$}{}", "", zone.label)));
         }
     }
     let left_out = figure.zones.len() - shown.len();
@@ -257,44 +258,87 @@ impl Paint {
 
 /// A line as a list of styled pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Row(Vec<(Paint, String)>);
+pub(super) struct Row {
+    pieces: Vec<(Paint, String)>,
+    /// For a message: the indent of the lines after the first, in columns. `None` for a part of a drawing.
+    indent: Option<usize>,
+}
+
+/// A character with its style.
+type Cell = (Paint, char);
 
 impl Row {
+    /// Creates an empty message. `indent` is the indent of its lines after the first, in columns.
+    pub(super) fn message(indent: usize) -> Self {
+        Self { pieces: Vec::new(), indent: Some(indent) }
+    }
+
     /// Appends a piece. Control characters are escaped, so that no text can move the cursor.
     pub(super) fn with(mut self, paint: Paint, piece: &str) -> Self {
-        self.0.push((paint, words::terminal(piece).into_owned()));
+        self.pieces.push((paint, words::terminal(piece).into_owned()));
         self
     }
 
-    /// Prints the line with its line break, cut to the width of the style. Each character is assumed to be one column
-    /// wide.
+    /// Prints the line with its line break. A message is wrapped if the style requires it, and never cut. A part of a
+    /// drawing is cut to the width of the style. Each character is assumed to be one column wide.
     pub(super) fn print(&self, style: &ChartStyle) -> String {
-        let mut left = style.width;
-        let length: usize = self.0.iter().map(|(_, piece)| piece.chars().count()).sum();
-        let ellipsis = if style.ascii { "..." } else { "…" };
-        if length > style.width {
-            left = left.saturating_sub(ellipsis.chars().count());
-        }
-        let mut printed = String::new();
-        for (paint, piece) in &self.0 {
-            let mut piece: String = piece.chars().take(left).collect();
-            left -= piece.chars().count();
-            if style.ascii {
-                piece = piece.chars().map(to_ascii).collect();
-            }
-            if style.color && *paint != Paint::Plain && !piece.trim().is_empty() {
-                printed.extend(["\x1b[", paint.code(), "m", &piece, "\x1b[0m"]);
-            } else {
-                printed.push_str(&piece);
-            }
-        }
-        if length > style.width {
-            printed.push_str(ellipsis);
-        }
-        let mut printed = printed.trim_end().to_owned();
-        printed.push('\n');
-        printed
+        let cells = |(paint, piece): &(Paint, String)| {
+            let paint = *paint;
+            piece.chars().map(move |character| (paint, character)).collect::<Vec<_>>()
+        };
+        let cells: Vec<Cell> = self.pieces.iter().flat_map(cells).collect();
+        let lines = match self.indent {
+            Some(indent) if style.wraps => wrapped(&cells, style.width, indent),
+            Some(_) => vec![cells],
+            None => vec![cut(cells, style)],
+        };
+        lines.iter().map(|line| printed(line, style)).collect()
     }
+}
+
+/// Breaks a message into lines at its spaces. A word that is longer than `width` stays whole.
+fn wrapped(cells: &[Cell], width: usize, indent: usize) -> Vec<Vec<Cell>> {
+    let indent = indent.min(width / 2);
+    let is_space = |cell: &Cell| cell.1 == ' ';
+    let (mut lines, mut line) = (Vec::new(), Vec::<Cell>::new());
+    for word in cells.split_inclusive(is_space) {
+        let length = word.iter().filter(|cell| !is_space(cell)).count();
+        if length > 0 && line.len() + length > width && !line.iter().all(is_space) {
+            let indented = vec![(Paint::Plain, ' '); indent];
+            lines.push(std::mem::replace(&mut line, indented));
+        }
+        line.extend(word);
+    }
+    lines.push(line);
+    lines
+}
+
+/// Cuts a line to the width of the style.
+fn cut(mut cells: Vec<Cell>, style: &ChartStyle) -> Vec<Cell> {
+    if cells.len() > style.width {
+        let ellipsis = if style.ascii { "..." } else { "…" };
+        cells.truncate(style.width.saturating_sub(ellipsis.chars().count()));
+        cells.extend(ellipsis.chars().map(|character| (Paint::Plain, character)));
+    }
+    cells
+}
+
+/// Prints the cells of one line, with its line break and without spaces at its end.
+fn printed(cells: &[Cell], style: &ChartStyle) -> String {
+    let mut printed = String::new();
+    for cells in cells.chunk_by(|one, other| one.0 == other.0) {
+        let paint = cells.first().map_or(Paint::Plain, |(paint, _)| *paint);
+        let characters = cells.iter().map(|(_, character)| *character);
+        let piece: String = characters.map(|it| if style.ascii { to_ascii(it) } else { it }).collect();
+        if style.color && paint != Paint::Plain && !piece.trim().is_empty() {
+            printed.extend(["\x1b[", paint.code(), "m", &piece, "\x1b[0m"]);
+        } else {
+            printed.push_str(&piece);
+        }
+    }
+    let mut printed = printed.trim_end().to_owned();
+    printed.push('\n');
+    printed
 }
 
 /// Returns the ASCII replacement of a character.
@@ -322,7 +366,7 @@ fn to_ascii(character: char) -> char {
 #[derive(Debug, Clone)]
 struct Grid {
     columns: usize,
-    cells: Vec<(Paint, char)>,
+    cells: Vec<Cell>,
 }
 
 impl Grid {
@@ -330,7 +374,7 @@ impl Grid {
         Self { columns, cells: vec![(Paint::Plain, ' '); columns * rows] }
     }
 
-    fn cell(&mut self, column: usize, row: usize) -> Option<&mut (Paint, char)> {
+    fn cell(&mut self, column: usize, row: usize) -> Option<&mut Cell> {
         self.cells.get_mut(row * self.columns + column).filter(|_| column < self.columns)
     }
 
