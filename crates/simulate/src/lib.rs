@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::options::{SimulateOptions, Source as SimulateSource};
+use crate::options::{SimulateOptions, Source as SimulateSource, is_standard};
 use crate::setting::Setting;
 use fake_cluster::load::{Interpolation, Points};
 use terminal::options::Output as SimulateOutput;
@@ -54,13 +54,16 @@ const COMMAND_LINE: &str = "the command line";
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A file cannot be read.
-    #[error("{} cannot be read: {source}", path.display())]
+    #[error("{} cannot be read: {source}", called(path))]
     Read {
         /// The file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
+    /// A file of `--hpa` has no HPA.
+    #[error("{} contains no HorizontalPodAutoscaler", called(.0))]
+    NoHpa(PathBuf),
     /// The scenario is invalid.
     #[error("{0}")]
     Scenario(#[from] Problem),
@@ -142,11 +145,19 @@ fn document_of(source: &SimulateSource) -> Result<Node, SimulateError> {
 
 /// Reads a scenario file.
 fn file(path: &Path) -> Result<Node, SimulateError> {
-    Ok(scenario::open(&path.display().to_string(), &read(path)?)?)
+    Ok(scenario::open(&called(path), &read(path)?)?)
 }
 
+/// Returns the name of an input, for messages.
+fn called(path: &Path) -> String {
+    if is_standard(path) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// Reads a file, or standard input for `-`.
 fn read(path: &Path) -> Result<String, SimulateError> {
-    std::fs::read_to_string(path).map_err(|source| SimulateError::Read { path: path.to_owned(), source })
+    let text =
+        if is_standard(path) { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
+    text.map_err(|source| SimulateError::Read { path: path.to_owned(), source })
 }
 
 /// Builds a scenario from pairs of paths: HPA manifests, each with a CSV file of its load.
@@ -156,7 +167,10 @@ fn from_manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
     let mut files = Vec::new();
     let mut longest = None;
     for (hpa, load) in pairs {
-        let found = manifests::read(hpa, &read(hpa)?)?;
+        let found = manifests::read(Path::new(&called(hpa)), &read(hpa)?)?;
+        if found.hpas.is_empty() {
+            return Err(SimulateError::NoHpa(hpa.clone()));
+        }
         loads.extend(found.hpas.iter().map(|manifest| scenario::load_of(manifest, load)));
         hpas.extend(found.hpas.iter().cloned());
         files.push(found);
@@ -327,6 +341,9 @@ impl Progress for RunProgress<'_> {
 }
 
 fn stem(path: &Path) -> String {
+    if is_standard(path) {
+        return called(path);
+    }
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
@@ -340,7 +357,7 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
     ];
     for (path, text) in results {
         let Some(path) = path else { continue };
-        if path.as_os_str() == "-" {
+        if is_standard(path) {
             is_stdout_taken = true;
             io::stdout().lock().write_all(text(comparison).as_bytes())?;
         } else {

@@ -1,6 +1,6 @@
 //! The command line of `concertina simulate`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -42,7 +42,7 @@ pub struct SimulateOptions {
 pub enum Source {
     /// `--schema`: print the JSON schema of scenario files. No scenario is read.
     Schema,
-    /// A scenario file.
+    /// A scenario file. `-` means standard input.
     File(PathBuf),
     /// `--hpa` and `--load`: manifests, each with the file of its load.
     Manifests(Vec<(PathBuf, PathBuf)>),
@@ -85,7 +85,7 @@ pub fn command(program: &str) -> Command {
         .arg(
             Arg::new("scenario")
                 .value_name("scenario")
-                .help("Scenario file, or with --from-cluster the name of the HPA"),
+                .help("Scenario file, or - for standard input, or with --from-cluster the name of the HPA"),
         )
         .arg(path("hpa", "Manifest with an HPA, instead of a scenario file; repeatable").action(ArgAction::Append))
         .arg(
@@ -138,15 +138,28 @@ pub fn options(matches: &ArgMatches) -> Result<SimulateOptions, CliError> {
     let paths =
         |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    let output = Output::from_matches(matches);
+    let (hpas, loads, compare) = (paths("hpa"), paths("load"), paths("compare"));
+    let source = source(matches, &hpas, &loads)?;
+    let scenario = match &source {
+        Source::File(path) => Some(path),
+        Source::Schema | Source::Manifests(_) | Source::Cluster(..) => None,
+    };
+    if scenario.into_iter().chain(&hpas).chain(&compare).filter(|path| is_standard(path)).count() > 1 {
+        return Err(CliError::Subcommand("standard input can be read only once".to_owned()));
+    }
+    if loads.iter().any(|path| is_standard(path)) {
+        return Err(CliError::Subcommand("--load needs a file, not standard input".to_owned()));
+    }
     Ok(SimulateOptions {
-        output: Output::from_matches(matches),
-        source: source(matches, &paths("hpa"), &paths("load"))?,
-        compare: paths("compare"),
+        output,
+        source,
+        compare,
         set: matches.get_many::<Setting>("set").into_iter().flatten().cloned().collect(),
         sweep: matches.get_many::<Sweep>("sweep").into_iter().flatten().cloned().collect(),
         seed: matches.get_one::<u64>("seed").copied(),
         duration: matches.get_one::<Duration>("duration").copied(),
-        outputs: outputs(Outputs { report: path("report"), csv: path("csv"), json: path("json") })?,
+        outputs: outputs(output, Outputs { report: path("report"), csv: path("csv"), json: path("json") })?,
         print_scenario: matches.get_flag("print-scenario"),
         decisions: matches.get_flag("decisions"),
         ascii: matches.get_flag("ascii"),
@@ -179,12 +192,23 @@ fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<S
     }
 }
 
+/// Returns whether a path means standard input or standard output.
+pub(crate) fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Checks that at most one result is written to standard output.
-fn outputs(outputs: Outputs) -> Result<Outputs, CliError> {
+fn outputs(output: Output, outputs: Outputs) -> Result<Outputs, CliError> {
+    let document = match output {
+        Output::Text => None,
+        Output::Json => Some("--output=json"),
+        Output::Yaml => Some("--output=yaml"),
+    };
     let all = [("--report", &outputs.report), ("--csv", &outputs.csv), ("--json", &outputs.json)];
-    let to_stdout =
-        |(_, path): &&(&str, &Option<PathBuf>)| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
-    let names: Vec<_> = all.iter().filter(to_stdout).map(|(name, _)| *name).collect();
+    let to_stdout = |(name, path): &(&'static str, &Option<PathBuf>)| {
+        path.as_deref().filter(|path| is_standard(path)).map(|_| *name)
+    };
+    let names: Vec<_> = document.into_iter().chain(all.iter().filter_map(to_stdout)).collect();
     if names.len() > 1 {
         let names = names.join(" and ");
         return Err(CliError::Subcommand(format!("only one of {names} can be written to standard output")));
@@ -230,6 +254,12 @@ mod tests {
                 &["a.yaml", "--report=-", "--csv=-"],
                 "only one of --report and --csv can be written to standard output",
             ),
+            (
+                &["a.yaml", "-o", "json", "--csv=-"],
+                "only one of --output=json and --csv can be written to standard output",
+            ),
+            (&["-", "--compare=-"], "standard input can be read only once"),
+            (&["--hpa=-", "--load=-"], "--load needs a file"),
         ] {
             let error = read(words).unwrap_err();
             assert!(error.contains(expected), "{error}");
