@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::{file, only, options, run_scenario};
 use proptest::prelude::*;
 use proptest::sample::select;
+use simulate::chart::{self, ChartStyle};
 use simulate::options::{SimulateOptions, Source as SimulateSource};
 use simulate::run::HpaRun;
 use simulate::simulate;
@@ -99,6 +100,27 @@ fn outage_and_rollout_are_recorded_as_happenings() {
     let missing: Vec<_> = (0..8).filter(|index| web.metrics[0].values[*index].is_none()).collect();
     assert_eq!(missing, [4, 5, 6, 7], "at 60, 75, 90 and 105 s");
     assert!(web.scores.peak > 2, "the new pod starts before an old one stops");
+}
+
+#[test]
+fn samples_and_scores_follow_the_sync_period_of_a_policy() {
+    let text = WEB.replace(
+        "name: web}\n    spec",
+        "name: web, annotations: {concertina.dev/policy: 'syncPeriodSeconds: 1'}}\n    spec",
+    );
+    let load = "load: [{cpu: {points: [{at: 20s, value: 600m}, {at: 20s, value: 3}, {at: 24s, value: 3}, {at: 24s, value: 600m}]}}]
+metrics: {resource: {scrapeInterval: 1s}}";
+    let comparison = run_scenario("policy-period.yaml", &format!("{text}{load}\nduration: 1m\n"));
+    let [with, without] = [0, 1].map(|run| &comparison.runs[run]);
+    assert_eq!((with.period.as_secs(), without.period.as_secs()), (1, 15));
+    let [with, without] = [with, without].map(|run| &run.hpas[0]);
+    assert_eq!((with.period.as_secs(), with.interval.as_secs()), (1, 1));
+    assert!((55..=60).contains(&with.samples.len()), "{}", with.samples.len());
+    assert_eq!(without.samples.len(), 4);
+    assert!(!with.scores.above_target.is_zero(), "{:?}", with.scores);
+    assert!(comparison.notes.contains_key("periods"), "{:?}", comparison.notes);
+    let chart = chart::render(&comparison, &ChartStyle::default());
+    assert!(chart.contains("a sync every 1 s or 15 s"), "{chart}");
 }
 
 #[test]

@@ -108,6 +108,8 @@ struct State {
     /// The number of pods ever created. It selects the node of the next pod.
     placed: u32,
     is_warming_up: bool,
+    /// The largest number of pods of each modelled workload. `None` if it is not recorded.
+    peaks: Option<BTreeMap<(String, String), usize>>,
 }
 
 /// An instant, as time since the start of the run and as time of day.
@@ -147,6 +149,7 @@ impl Workloads {
             images: BTreeMap::new(),
             placed: 0,
             is_warming_up: false,
+            peaks: None,
         };
         Self { cluster, clock, origin: Instant::now(), state: Mutex::new(state) }
     }
@@ -192,6 +195,7 @@ impl Workloads {
         let now = TimePoint { at: self.origin.elapsed(), time: self.clock.now() };
         let mut state = self.state.lock();
         Pass { cluster: &self.cluster, state: &mut state, now }.run_to_completion();
+        state.note_peaks(now.at);
         self.origin.checked_add(state.cache.due()?)
     }
 
@@ -200,6 +204,20 @@ impl Workloads {
         let state = self.state.lock();
         let owner = state.cache.workload(namespace, name)?;
         Some(state.cache.count(owner, self.origin.elapsed()))
+    }
+
+    /// Records from now on the largest number of pods of each workload that has a model.
+    pub fn record_peaks(&self) {
+        let mut state = self.state.lock();
+        state.peaks = Some(BTreeMap::new());
+        state.note_peaks(self.origin.elapsed());
+    }
+
+    /// Returns the largest number of pods of a user's workload that existed at one time, as [`Counts::active`]. `None`
+    /// if it is not recorded.
+    pub fn peak(&self, namespace: &str, name: &str) -> Option<usize> {
+        let state = self.state.lock();
+        state.peaks.as_ref()?.get(&(namespace.to_owned(), name.to_owned())).copied()
     }
 
     /// Starts a rollout by changing only an annotation of the pod template, as `kubectl rollout restart` does.
@@ -211,6 +229,21 @@ impl Workloads {
             ["spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt"];
         set(&mut object, &restarted_at, time_text(self.clock.now()));
         self.cluster.update(object)
+    }
+}
+
+impl State {
+    /// Records the number of pods of each workload that has a model, if peaks are recorded.
+    fn note_peaks(&mut self, now: Duration) {
+        let Self { cache, models, peaks: Some(peaks), .. } = self else { return };
+        for key in models.keys() {
+            let Some(owner) = cache.workload(&key.0, &key.1) else { continue };
+            let pods = cache.count(owner, now).active;
+            match peaks.get_mut(key) {
+                Some(peak) => *peak = (*peak).max(pods),
+                None => drop(peaks.insert(key.clone(), pods)),
+            }
+        }
     }
 }
 

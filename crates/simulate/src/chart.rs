@@ -76,7 +76,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut rows = Vec::new();
     let groups = table::variants(comparison);
     let Some(first) = comparison.runs.first() else { return String::new() };
-    rows.extend(title(first));
+    rows.extend(title(comparison, first));
     for group in groups.iter().take(CHARTS) {
         let top = group.iter().map(|(_, hpa)| curves::peak(hpa)).max().unwrap_or(1);
         for (index, (run, hpa)) in group.iter().enumerate() {
@@ -119,8 +119,8 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     chart
 }
 
-fn title(run: &Run) -> [Row; 2] {
-    let facts = run::facts(run).join(", ");
+fn title(comparison: &Comparison, run: &Run) -> [Row; 2] {
+    let facts = run::facts(comparison, run).join(", ");
     [Row::message(0).with(Paint::Strong, &run.title), Row::message(0).with(Paint::Quiet, &facts)]
 }
 

@@ -17,6 +17,7 @@ mod runner;
 #[cfg(test)]
 mod sample;
 mod scenario;
+mod scoring;
 pub mod setting;
 pub mod table;
 #[cfg(test)]
@@ -40,7 +41,7 @@ use terminal::words;
 
 use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
-use self::run::{Comparison, Run};
+use self::run::{Comparison, Run, periods};
 use self::runner::{Progress, RunError};
 pub use self::scenario::document::{Document, line};
 use self::scenario::{Node, Scenario, manifests};
@@ -54,7 +55,7 @@ const COMMAND_LINE: &str = "the command line";
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A file cannot be read.
-    #[error("{} cannot be read: {source}", called(path))]
+    #[error("{} cannot be read: {source}", called(.path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -198,19 +199,30 @@ fn compare(document: &Node, options: &SimulateOptions) -> Result<Comparison, Sim
     for scenario in &scenarios {
         comparison.notes.extend(scenario.notes.clone());
     }
-    let mut left_out = 0;
+    let (mut left_out, mut merged) = (0, 1);
     let line = ProgressLine::new(scenarios.len());
     let outputs = runner::run_all(&scenarios, || RunProgress { line: &line, reported: 0.into() });
     line.finish();
     for output in outputs? {
         left_out += output.left_out;
+        merged = merged.max(output.merged);
         comparison.runs.push(output.run);
     }
     if left_out > 0 {
-        let text = format!(
-            "{left_out} decisions without effect are omitted; use fewer HPAs or a shorter duration to keep all"
-        );
+        let text =
+            format!("{left_out} decisions are omitted; use fewer HPAs or a shorter duration to keep all");
         comparison.notes.insert("decisions".to_owned(), text);
+    }
+    if merged > 1 {
+        let text = format!(
+            "charts and samples show at most one of {merged} syncs; the scores are those of all syncs. Use fewer HPAs \
+             or a shorter duration to show all"
+        );
+        comparison.notes.insert("samples".to_owned(), text);
+    }
+    if periods(&comparison).len() > 1 {
+        let text = "a score of metrics counts what the syncs of the HPA read; shorter periods see more peaks";
+        comparison.notes.insert("periods".to_owned(), text.to_owned());
     }
     Ok(comparison)
 }

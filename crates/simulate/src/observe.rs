@@ -14,10 +14,12 @@ use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use policies::bounds::sync_period;
 use policies::sentence::Decided;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
 use super::run::{DecisionPoint, EventMark, MetricSeries, PolicySpan, Sample};
+use super::scoring::{KeptSamples, Scoring};
 use engine::reconcile::{ConcludedSync, Observer};
 use engine::store::Key;
 use fake_cluster::load::{LoadId, LoadMetrics, WorkState};
@@ -26,13 +28,19 @@ use fake_cluster::workload::Workloads;
 /// The maximum number of pods that a recorded explanation lists for each group other than `Ready`.
 const LISTED_PODS: usize = 5;
 /// The maximum number of decisions for all HPAs together. Each HPA has an equal share. Beyond its share, only decisions
-/// that require a scale write are recorded.
+/// that require a scale write are recorded, and beyond twice its share, none.
 const KEPT_DECISIONS: usize = 40_000;
+/// The maximum number of samples for all HPAs together. Each HPA has an equal share, within [`SHARES`].
+const KEPT_SAMPLES: usize = 400_000;
+/// The smallest and the largest share of one HPA in [`KEPT_SAMPLES`]. A day with the default period has 5,760 syncs.
+const SHARES: (usize, usize) = (6_000, 20_000);
 
 /// An observer that records the decisions about all HPAs of one run.
 #[derive(Debug)]
 pub(super) struct Recorder {
     start: Timestamp,
+    /// The sync period of the controller.
+    period: Duration,
     /// The share of one HPA in [`KEPT_DECISIONS`].
     keep: usize,
     meter: Meter,
@@ -59,16 +67,18 @@ pub(super) struct MeteredTarget {
 /// The record of one HPA.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
-    /// One sample per sync.
-    pub(super) samples: Vec<Sample>,
-    /// The metrics of the spec, in order, with one value per sync.
+    /// The shortest sync period so far. `None` before the first sync.
+    pub(super) period: Option<Duration>,
+    pub(super) samples: KeptSamples,
+    pub(super) scoring: Scoring,
+    /// The metrics of the spec, in order. Their values are with the samples.
     pub(super) metrics: Vec<MetricSeries>,
     pub(super) policies: PolicySpans,
     pub(super) decisions: Vec<DecisionPoint>,
     pub(super) events: Vec<EventMark>,
     /// Each write of the replica count: time, previous count, new count.
     pub(super) rescales: Vec<(Duration, i32, i32)>,
-    /// The number of decisions without a scale write that were dropped beyond [`Recorder::keep`].
+    /// The number of decisions that were dropped beyond [`Recorder::keep`].
     pub(super) left_out: usize,
     /// The steps of the last decision. A decision with the same steps and no scale write is not recorded.
     shape: Option<DecisionSteps>,
@@ -90,13 +100,15 @@ struct DecisionSteps {
 impl Recorder {
     pub(super) fn new<'a>(
         start: Timestamp,
+        period: Duration,
         settings: &Settings,
         meter: Meter,
         hpas: impl ExactSizeIterator<Item = (Key, &'a Spec)>,
     ) -> Self {
         let keep = KEPT_DECISIONS / hpas.len().max(1);
-        let tracks = hpas.map(|(key, spec)| (key, Track::new(spec, settings))).collect();
-        Self { start, keep, meter, tracks: Mutex::new(tracks) }
+        let samples = (KEPT_SAMPLES / hpas.len().max(1)).clamp(SHARES.0, SHARES.1);
+        let tracks = hpas.map(|(key, spec)| (key, Track::new(spec, settings, samples))).collect();
+        Self { start, period, keep, meter, tracks: Mutex::new(tracks) }
     }
 
     /// Removes and returns the record of an HPA.
@@ -127,8 +139,9 @@ impl Observer for Recorder {
         let at = Duration::try_from(sync.at.duration_since(self.start)).unwrap_or_default();
         let explanation = &sync.conclusion.explanation;
         let sample = Sample { at, ..steps_of(explanation, sync.policy) };
-        track.samples.push(self.meter.measure(&sync.hpa.key, sample));
-        track.note_values(explanation);
+        let period = sync.rules.and_then(|rules| sync_period(&rules.policy.spec)).unwrap_or(self.period);
+        track.period = Some(track.period.map_or(period, |shortest| shortest.min(period)));
+        track.note_sample(self.meter.measure(&sync.hpa.key, sample), explanation);
         track.policies.note(at, sync.policy);
         let decided = Decided::new(explanation, sync.policy);
         let applied = decided.count();
@@ -139,7 +152,8 @@ impl Observer for Recorder {
         let changes = *sync.outcome != WriteOutcome::NotNeeded;
         let shape = DecisionSteps::new(explanation, sync.policy);
         if changes || track.shape.as_ref() != Some(&shape) {
-            if changes || track.decisions.len() < self.keep {
+            let most = if changes { self.keep * 2 } else { self.keep };
+            if track.decisions.len() < most {
                 track.decisions.push(DecisionPoint {
                     at,
                     sentence: decided.sentence(sync.at),
@@ -156,9 +170,11 @@ impl Observer for Recorder {
 }
 
 impl Track {
-    fn new(spec: &Spec, settings: &Settings) -> Self {
+    fn new(spec: &Spec, settings: &Settings, samples: usize) -> Self {
         Self {
-            samples: Vec::new(),
+            period: None,
+            samples: KeptSamples::new(samples),
+            scoring: Scoring::default(),
             metrics: spec.metrics.iter().map(|metric| series(metric, settings)).collect(),
             policies: PolicySpans::default(),
             decisions: Vec::new(),
@@ -170,15 +186,18 @@ impl Track {
         }
     }
 
-    /// Records the values and the targets of the metrics.
-    fn note_values(&mut self, explanation: &Explanation) {
+    /// Records a sample, and the values and the targets of the metrics.
+    fn note_sample(&mut self, sample: Sample, explanation: &Explanation) {
+        let mut values = Vec::with_capacity(self.metrics.len());
         for (index, series) in self.metrics.iter_mut().enumerate() {
             let reading = explanation.metrics.get(index).and_then(MetricExplanation::reading);
             if let Some(reading) = reading {
                 set_target(series, reading);
             }
-            series.values.push(reading.map(|reading| in_unit(reading.value)));
+            values.push(reading.map(|reading| in_unit(reading.value)));
         }
+        self.scoring.add(&sample, &values.iter().copied().zip(&self.metrics).collect::<Vec<_>>());
+        self.samples.add(sample, values);
     }
 
     /// Records the events that are new in this sync. The controller repeats an event in every sync while its cause

@@ -214,10 +214,10 @@ impl Serialize for Short {
 
 impl ChartData {
     /// Creates a chart of `samples` periods, without decisions and events.
-    fn new(run: &Run, figure: &Figure, samples: usize, columns: Vec<Column>) -> Self {
+    fn new(run: &Run, interval: Duration, figure: &Figure, samples: usize, columns: Vec<Column>) -> Self {
         Self {
             start: run.start.as_second(),
-            period: run.period.as_secs_f64(),
+            period: interval.as_secs_f64(),
             length: figure.time.length(),
             samples,
             columns,
@@ -256,13 +256,13 @@ impl Data {
             (span.from.as_secs(), span.to.as_secs(), self.text(&format!("policy: {}", span.what)))
         });
         happenings.extend(spans);
-        let shown = last_of_periods(hpa, run.period);
+        let shown = last_of_periods(hpa, hpa.interval);
         let columns = columns(hpa, figure, &shown);
         self.push(ChartData {
             decisions,
             events,
             happenings,
-            ..ChartData::new(run, figure, shown.len(), columns)
+            ..ChartData::new(run, hpa.interval, figure, shown.len(), columns)
         })
     }
 
@@ -270,14 +270,16 @@ impl Data {
     fn add_overlay(&mut self, group: &[(&Run, &HpaRun)], figure: &Figure, variants: Vec<usize>) -> usize {
         let longest = group.iter().max_by_key(|(_, hpa)| hpa.samples.len());
         let Some((longest, hpa)) = longest else { return 0 };
-        let samples = last_of_periods(hpa, longest.period).len();
+        let interval = hpa.interval;
+        let samples = last_of_periods(hpa, interval).len();
         let columns = group.iter().enumerate().map(|(index, (run, hpa))| {
-            let shown = last_of_periods(hpa, longest.period);
+            let shown = last_of_periods(hpa, interval);
             let samples = shown.iter().filter_map(|index| hpa.samples.get(*index));
             let values = samples.map(|sample| Some(f64::from(sample.wanted)));
             column(&run.variant, "", Ink::variant(index), 0, values.collect())
         });
-        self.push(ChartData { variants, ..ChartData::new(longest, figure, samples, columns.collect()) })
+        let columns = columns.collect();
+        self.push(ChartData { variants, ..ChartData::new(longest, interval, figure, samples, columns) })
     }
 
     fn push(&mut self, chart: ChartData) -> usize {

@@ -18,9 +18,8 @@ use policies::sentence::Decided;
 use policies::steps::PolicyEffect;
 
 use super::observe::{PolicySpans, in_unit, series, set_target, steps_of};
-use super::run::{
-    DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent, Unserved, scores,
-};
+use super::run::{DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent};
+use super::scoring::{Unserved, scores};
 
 /// The minimum length of a run.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
@@ -236,6 +235,8 @@ impl Past {
             policies: spans.finish(length),
             events: events.collect(),
             decisions: decisions.collect(),
+            period,
+            interval: period,
             samples,
         };
         let rescales: Vec<_> = hpa.rescales().collect();

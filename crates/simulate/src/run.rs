@@ -1,7 +1,7 @@
 //! The result of a simulation: the observations of each run, and the scores by which variants are compared. Charts,
 //! pages and tables use only these values. The field names in JSON are a stable interface. Fields may be added.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct Run {
     /// The length of the run.
     #[serde(rename = "durationSeconds", serialize_with = "seconds")]
     pub duration: Duration,
-    /// `--horizontal-pod-autoscaler-sync-period`. For the past of an HPA, the sampling interval.
+    /// The shortest sync period of the HPAs. For the past of an HPA, the sampling interval.
     #[serde(rename = "periodSeconds", serialize_with = "seconds")]
     pub period: Duration,
     /// The events that the scenario causes: outages, rollouts and failures. For the past of an HPA, these are changes
@@ -63,7 +63,15 @@ pub struct HpaRun {
     /// maximum number, only decisions that require a scale write are kept. A decision applies until the next decision
     /// of the list.
     pub decisions: Vec<DecisionPoint>,
-    /// One sample per sync, at the time of its decision. For the past of an HPA, one sample per period.
+    /// The sync period: that of its scaling policy, or `--horizontal-pod-autoscaler-sync-period`. For the past of an
+    /// HPA, the sampling interval.
+    #[serde(rename = "periodSeconds", serialize_with = "seconds")]
+    pub period: Duration,
+    /// The time for which one sample stands: a period, or in a long run several periods.
+    #[serde(rename = "sampleSeconds", serialize_with = "seconds")]
+    pub interval: Duration,
+    /// One sample per sync, at the time of its decision. For the past of an HPA, one sample per period. In a run of
+    /// very many syncs, each sample stands for several syncs, and is the one with the most pods.
     pub samples: Vec<Sample>,
 }
 
@@ -212,7 +220,7 @@ pub struct TimelineEvent {
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scores {
-    /// The total time in which at least one metric was above its tolerance.
+    /// The total time in which at least one metric was above its target by more than the tolerance.
     #[serde(rename = "aboveTargetSeconds", serialize_with = "seconds")]
     pub above_target: Duration,
     /// The lost work: the integral of the demand beyond the capacity, such as a number of requests. For a queue, the
@@ -229,7 +237,7 @@ pub struct Scores {
     /// The longest time for which one metric stayed continuously above its tolerance.
     #[serde(rename = "longestReactionSeconds", serialize_with = "seconds")]
     pub longest_reaction: Duration,
-    /// The largest number of existing pods at one time.
+    /// The largest number of existing pods at one time, also between two syncs.
     pub peak: i32,
 }
 
@@ -250,13 +258,19 @@ fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error>
     }
 }
 
-/// Returns the parameters of a run, for the heading of a report.
-pub(super) fn facts(run: &Run) -> [String; 3] {
+/// Returns the parameters of a comparison, for the heading of a report. `first` is its first run.
+pub(super) fn facts(comparison: &Comparison, first: &Run) -> [String; 3] {
+    let periods: Vec<_> = periods(comparison).into_iter().map(words::span).collect();
     [
-        format!("{} from {} UTC", words::span(run.duration), run.start.strftime("%Y-%m-%d %H:%M")),
-        format!("a sync every {}", words::span(run.period)),
-        format!("seed {}", run.seed),
+        format!("{} from {} UTC", words::span(first.duration), first.start.strftime("%Y-%m-%d %H:%M")),
+        format!("a sync every {}", periods.join(" or ")),
+        format!("seed {}", first.seed),
     ]
+}
+
+/// Returns the distinct sync periods of all HPAs and variants, the shortest first.
+pub(super) fn periods(comparison: &Comparison) -> BTreeSet<Duration> {
+    comparison.runs.iter().flat_map(|run| run.hpas.iter().map(|hpa| hpa.period)).collect()
 }
 
 /// Returns the UTC time of day at `after` from the start of a run: `09:31:15`. For a run of more than one day, the time
@@ -265,83 +279,4 @@ pub(super) fn time_of_day(run: &Run, after: Duration) -> String {
     let Ok(at) = run.start.checked_add(after) else { return format!("+{}", words::span(after)) };
     let is_long = run.duration > Duration::from_hours(24);
     at.strftime(if is_long { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
-}
-
-/// The consequence of work beyond the capacity.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Unserved {
-    /// The excess is lost: `units` of the `arrived` units.
-    Lost { units: f64, arrived: f64 },
-    /// The excess waits in a queue. The samples contain the length of the queue.
-    Waits,
-}
-
-/// Computes the scores of one HPA's run. A sample applies until the next sample, or until `duration`. The first sample
-/// also applies before its time. `rescales` are the writes of the replica count, as time, previous count and new count.
-pub(super) fn scores(
-    samples: &[Sample],
-    metrics: &[MetricSeries],
-    rescales: &[(Duration, i32, i32)],
-    duration: Duration,
-    unserved: Unserved,
-) -> Scores {
-    let later = || samples.iter().skip(1).map(|sample| sample.at);
-    let times = [Duration::ZERO].into_iter().chain(later()).zip(later().chain([duration]));
-    let lengths = times.map(|(start, end)| end.saturating_sub(start));
-    let spans: Vec<_> = samples.iter().zip(lengths).collect();
-    let integral = |amount: &dyn Fn(&Sample) -> f64| -> f64 {
-        spans.iter().map(|(sample, length)| amount(sample) * length.as_secs_f64()).sum()
-    };
-    let (unserved, unserved_fraction) = match unserved {
-        Unserved::Lost { units, arrived } => (units, if arrived > 0.0 { units / arrived } else { 0.0 }),
-        Unserved::Waits => (integral(&|sample| sample.queued), 0.0),
-    };
-    let above: Vec<Vec<bool>> = metrics.iter().map(above).collect();
-    let any_above = |index: usize| above.iter().any(|metric| metric.get(index) == Some(&true));
-    Scores {
-        above_target: spans
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| any_above(*index))
-            .map(|(_, (_, length))| *length)
-            .sum(),
-        unserved,
-        unserved_fraction,
-        pod_hours: integral(&|sample| f64::from(sample.running)) / 3_600.0,
-        rescales: u32::try_from(rescales.len()).unwrap_or(u32::MAX),
-        direction_changes: direction_changes(rescales),
-        longest_reaction: above.iter().map(|metric| longest(metric, &spans)).max().unwrap_or_default(),
-        peak: samples.iter().map(|sample| sample.running).max().unwrap_or(0),
-    }
-}
-
-/// Returns for each sample whether the metric is above its tolerance. A sample without a value has the state of the
-/// previous sample.
-fn above(metric: &MetricSeries) -> Vec<bool> {
-    let mut last = false;
-    let is_above = |value: &Option<f64>| {
-        if let Some(value) = value {
-            last = *value > metric.tolerated_to;
-        }
-        last
-    };
-    metric.values.iter().map(is_above).collect()
-}
-
-/// Returns the longest time for which the metric is continuously above its tolerance.
-fn longest(above: &[bool], spans: &[(&Sample, Duration)]) -> Duration {
-    let mut longest = Duration::ZERO;
-    let mut stretch = Duration::ZERO;
-    for (above, (_, length)) in above.iter().zip(spans) {
-        stretch = if *above { stretch + *length } else { Duration::ZERO };
-        longest = longest.max(stretch);
-    }
-    longest
-}
-
-fn direction_changes(rescales: &[(Duration, i32, i32)]) -> u32 {
-    let directions = rescales.iter().map(|(_, from, to)| to.cmp(from)).filter(|direction| direction.is_ne());
-    let directions: Vec<_> = directions.collect();
-    let changes = directions.windows(2).filter(|pair| pair.first() != pair.last()).count();
-    u32::try_from(changes).unwrap_or(u32::MAX)
 }

@@ -18,8 +18,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::observe::{Meter, MeteredTarget, Recorder};
-use super::run::{HpaRun, Run, Unserved, scores};
+use super::run::{HpaRun, Run};
 use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
+use super::scoring::Unserved;
 use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientError, ClientOptions, Clients};
 use controller::assembly::{Assembly, Parts, Phase};
@@ -68,11 +69,14 @@ pub(super) trait Progress: Send + Sync {
     }
 }
 
-/// A run, and the number of decisions without a scale write that were dropped at the limit.
+/// A run, and what it left out to bound its memory.
 #[derive(Debug)]
 pub(super) struct RunOutput {
     pub(super) run: Run,
+    /// The number of decisions that were dropped at the limit.
     pub(super) left_out: usize,
+    /// The largest number of syncs for which one sample stands.
+    pub(super) merged: u32,
 }
 
 /// Runs the scenarios in parallel, each with its own `progress`. The results are in the order of the scenarios.
@@ -113,7 +117,8 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
     let meter = environment.meter(scenario);
     let hpas = scenario.hpas.iter().map(|hpa| (hpa.key(), &*hpa.spec));
     let settings = &scenario.flags.controller.settings;
-    let observer = Arc::new(Recorder::new(scenario.start, settings, meter, hpas));
+    let period = scenario.flags.controller.sync_period;
+    let observer = Arc::new(Recorder::new(scenario.start, period, settings, meter, hpas));
     // The policies exist before the HPAs, so that the first sync already applies them.
     for policy in &scenario.policies {
         environment.cluster.create(policy.clone())?;
@@ -121,6 +126,7 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
     environment.start_controller(scenario, &observer, &stop).await?;
     sleep_until(environment.origin).await;
     let start = environment.work();
+    environment.workloads.record_peaks();
     for hpa in &scenario.hpas {
         environment.cluster.create(hpa.manifest.clone())?;
     }
@@ -128,7 +134,7 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
     if progress.is_stopped() {
         return Err(RunError::Stopped);
     }
-    Ok(result(scenario, &observer, &[start, environment.work()]))
+    Ok(result(scenario, &observer, &environment, &[start, environment.work()]))
 }
 
 /// The cluster, and the models that act in it.
@@ -259,43 +265,54 @@ fn unserved(scenario: &Scenario, workload: usize, work: &[Vec<WorkState>; 2]) ->
 }
 
 /// Returns the result of a run. `work` is the state of the work at the start and at the end.
-fn result(scenario: &Scenario, observer: &Recorder, work: &[Vec<WorkState>; 2]) -> RunOutput {
-    let mut left_out = 0;
+fn result(
+    scenario: &Scenario,
+    observer: &Recorder,
+    environment: &Environment,
+    work: &[Vec<WorkState>; 2],
+) -> RunOutput {
+    let (mut left_out, mut merged) = (0, 1);
     let hpa_run = |(hpa, target): (&HpaPlan, &usize)| {
-        let track = observer.take(&hpa.key())?;
+        let mut track = observer.take(&hpa.key())?;
         left_out += track.left_out;
+        merged = merged.max(track.samples.syncs());
         let reference = &hpa.spec.target;
+        let workload = scenario.workloads.get(*target)?;
+        let peak = environment.workloads.peak(&workload.namespace, &workload.name).unwrap_or_default();
+        let mut scores =
+            track.scoring.finish(&track.rescales, scenario.duration, unserved(scenario, *target, work));
+        scores.peak = scores.peak.max(i32::try_from(peak).unwrap_or(i32::MAX));
+        let period = track.period.unwrap_or(scenario.flags.controller.sync_period);
+        let interval = period * track.samples.syncs();
+        let samples = track.samples.finish(&mut track.metrics);
         Some(HpaRun {
             namespace: hpa.namespace.clone(),
             name: hpa.name.clone(),
             target: format!("{}/{}", reference.kind, reference.name),
             unit: scenario.loads.get(*target).map(|plan| plan.unit.clone()).unwrap_or_default(),
-            scores: scores(
-                &track.samples,
-                &track.metrics,
-                &track.rescales,
-                scenario.duration,
-                unserved(scenario, *target, work),
-            ),
-            samples: track.samples,
+            scores,
+            period,
+            interval,
+            samples,
             metrics: track.metrics,
             policies: track.policies.finish(scenario.duration),
             decisions: track.decisions,
             events: track.events,
         })
     };
-    let hpas = scenario.hpas.iter().zip(&scenario.targets).filter_map(hpa_run).collect();
+    let hpas: Vec<HpaRun> = scenario.hpas.iter().zip(&scenario.targets).filter_map(hpa_run).collect();
+    let shortest = hpas.iter().map(|hpa| hpa.period).min();
     let run = Run {
         title: scenario.title.clone(),
         variant: scenario.variant.clone(),
         seed: scenario.seed,
         start: scenario.start,
         duration: scenario.duration,
-        period: scenario.flags.controller.sync_period,
+        period: shortest.unwrap_or(scenario.flags.controller.sync_period),
         hpas,
         happenings: scenario.happenings.clone(),
     };
-    RunOutput { run, left_out }
+    RunOutput { run, left_out, merged }
 }
 
 /// Returns the length of the prelude. At the end of the prelude, each metrics API has samples of whole windows.

@@ -148,6 +148,8 @@ fn simulate(profile: &Profile) -> Run {
         name: profile.name.to_owned(),
         target: format!("Deployment/{}", profile.name),
         unit: "millicores".to_owned(),
+        period: Duration::from_secs(PERIOD),
+        interval: Duration::from_secs(PERIOD),
         samples: Vec::new(),
         metrics: vec![MetricSeries {
             subject: cpu(),

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::chart::{self, ChartStyle};
 use super::export::{COLUMNS, csv, json, yaml};
-use super::run::{Comparison, MetricSeries, Sample, Unserved, scores};
+use super::run::{Comparison, MetricSeries, Sample};
+use super::scoring::{Unserved, scores};
 use super::{page, sample};
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::pods::{is_active, is_ready, is_terminating, name};
-use super::{Counts, Workloads};
+use super::{Counts, WorkloadModel, Workloads};
 use crate::Cluster;
 use crate::object::text;
 use clock::{Clock, VirtualClock};
@@ -335,6 +335,24 @@ async fn pod_without_an_owner_starts() {
     after(5_000).await;
     assert_eq!(world.ready(), 1);
     assert_eq!(world.clock.now().to_string(), "2030-01-01T00:00:05Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn peak_is_the_largest_number_of_pods_since_its_record() {
+    let world = World::start();
+    world.workloads.set_model("shop", "web", WorkloadModel::default());
+    create(&world.cluster, deployment(6));
+    after(5_000).await;
+    world.scale("apps/deployments", "web", 3);
+    after(5_000).await;
+    assert_eq!(world.workloads.peak("shop", "web"), None);
+    world.workloads.record_peaks();
+    assert_eq!(world.workloads.peak("shop", "web"), Some(3));
+    world.scale("apps/deployments", "web", 5);
+    after(1_000).await;
+    world.scale("apps/deployments", "web", 2);
+    after(1_000).await;
+    assert_eq!(world.workloads.peak("shop", "web"), Some(5));
 }
 
 #[tokio::test(start_paused = true)]

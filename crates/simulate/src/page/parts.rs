@@ -22,7 +22,7 @@ type Group<'a> = Vec<(&'a Run, &'a HpaRun)>;
 /// Returns the title and the parameters of the run.
 pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     let Some(run) = comparison.runs.first() else { return String::new() };
-    let mut facts = run::facts(run).to_vec();
+    let mut facts = run::facts(comparison, run).to_vec();
     if comparison.runs.len() > 1 {
         facts.push(counted(comparison.runs.len(), "variant"));
     }
