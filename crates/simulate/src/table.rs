@@ -20,16 +20,21 @@ pub(super) struct Score {
     pub(super) text: fn(&Scores, &Run) -> String,
     /// Whether a lower value is better, all else being equal.
     pub(super) less_is_better: bool,
+    /// Whether the value depends on the tolerance, so that it does not compare variants with different tolerances.
+    is_of_tolerance: bool,
 }
 
 /// The scores in display order.
 pub(super) const SCORES: [Score; 7] = [
-    score(
-        "above target",
-        "total time with a metric above its target's tolerance",
-        |scores| scores.above_target.as_secs_f64(),
-        |scores, _| words::span(scores.above_target),
-    ),
+    Score {
+        is_of_tolerance: true,
+        ..score(
+            "above tolerance",
+            "total time with a metric above its target by more than the tolerance",
+            |scores| scores.above_target.as_secs_f64(),
+            |scores, _| words::span(scores.above_target),
+        )
+    },
     score(
         "unserved",
         "work beyond the capacity; for a queue, the average queue length",
@@ -54,12 +59,15 @@ pub(super) const SCORES: [Score; 7] = [
         |scores| f64::from(scores.direction_changes),
         |scores, _| scores.direction_changes.to_string(),
     ),
-    score(
-        "longest reaction",
-        "the longest time for which a metric stayed above its tolerance",
-        |scores| scores.longest_reaction.as_secs_f64(),
-        |scores, _| words::span(scores.longest_reaction),
-    ),
+    Score {
+        is_of_tolerance: true,
+        ..score(
+            "longest above",
+            "the longest time for which a metric stayed above its target by more than the tolerance",
+            |scores| scores.longest_reaction.as_secs_f64(),
+            |scores, _| words::span(scores.longest_reaction),
+        )
+    },
     // A higher peak costs more, but the load may require it.
     Score {
         less_is_better: false,
@@ -79,7 +87,7 @@ const fn score(
     value: fn(&Scores) -> f64,
     text: fn(&Scores, &Run) -> String,
 ) -> Score {
-    Score { title, meaning, value, text, less_is_better: true }
+    Score { title, meaning, value, text, less_is_better: true, is_of_tolerance: false }
 }
 
 fn unserved(scores: &Scores, run: &Run) -> String {
@@ -156,8 +164,23 @@ fn cell(score: &Score, group: &[(&Run, &HpaRun)], run: &Run, first: &Scores, sco
         value,
         text: (score.text)(scores, run),
         change: (base > 0.0 && value != base).then(|| value / base - 1.0),
-        is_best: score.less_is_better && value == least && most - least > most * SIGNIFICANT,
+        is_best: score.less_is_better
+            && value == least
+            && most - least > most * SIGNIFICANT
+            && !(score.is_of_tolerance && has_tolerances(group)),
     }
+}
+
+/// Returns whether the variants differ in the tolerance of a metric.
+fn has_tolerances(group: &[(&Run, &HpaRun)]) -> bool {
+    let tolerances = |hpa: &HpaRun| {
+        let relative = hpa.metrics.iter().map(|metric| metric.tolerated_to / metric.target);
+        // Far more digits than a tolerance has, so that rounding errors do not count.
+        relative.map(|relative| format!("{relative:.9}")).collect::<Vec<_>>()
+    };
+    let mut all = group.iter().map(|(_, hpa)| tolerances(hpa));
+    let first = all.next();
+    all.any(|other| Some(&other) != first.as_ref())
 }
 
 /// Formats the scores of all variants as an aligned table in plain text. `*` marks the best of several variants.
@@ -229,7 +252,7 @@ mod tests {
         let table = scores(&sample::day());
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(lines.len(), 2, "{table}");
-        assert!(lines[0].starts_with("above target") && lines[0].ends_with("peak"), "{table}");
+        assert!(lines[0].starts_with("above tolerance") && lines[0].ends_with("peak"), "{table}");
         assert!(!table.contains('*'));
     }
 
@@ -242,6 +265,18 @@ mod tests {
         // The lowest peak is not marked as the best.
         let capped = table.lines().find(|line| line.starts_with("maxReplicas=10")).unwrap();
         assert!(capped.ends_with("10"), "{table}");
+    }
+
+    #[test]
+    fn time_above_tolerance_has_no_best_variant_when_tolerances_differ() {
+        let mut comparison = sample::variants();
+        let best = |comparison: &Comparison| {
+            let rows = variants(comparison).iter().flat_map(|group| rows(group)).collect::<Vec<_>>();
+            rows.iter().any(|row| row.cells[0].is_best)
+        };
+        assert!(best(&comparison));
+        comparison.runs[1].hpas[0].metrics[0].tolerated_to *= 1.01;
+        assert!(!best(&comparison));
     }
 
     #[test]

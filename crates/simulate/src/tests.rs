@@ -71,7 +71,7 @@ fn chart_of_a_day_fits_80_columns() {
     assert!(
         chart
             .lines()
-            .take_while(|line| !line.contains("above target"))
+            .take_while(|line| !line.contains("above tolerance"))
             .all(|line| line.chars().count() <= 80)
     );
     for part in [

@@ -147,7 +147,7 @@ fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
         if now == then { format!("{now} as before") } else { format!("{now} instead of {then}") }
     };
     format!(
-        "pod-hours {}, unserved {}, rescales {}, above target {}",
+        "pod-hours {}, unserved {}, rescales {}, above tolerance {}",
         instead(pods(after), &pods(before)),
         instead(score("unserved", after), &score("unserved", before)),
         instead(after.rescales.to_string(), &before.rescales.to_string()),
