@@ -98,6 +98,8 @@ findings! {
             "the selector also matches pods of other owners. As info: only such pods, or they do not count",
         UnreadyPods = "unready-pods" [Warning]
             "at least half of the pods are unready and do not count",
+        SurplusPods = "surplus-pods" [Warning]
+            "the metric is below its target, but more pods than `spec.replicas` count, so the HPA asks for more",
         MissingSamples = "missing-samples" [Warning]
             "at least half of the pods have no sample, or pods without a sample prevent a change",
     }

@@ -110,6 +110,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found.extend(metrics::sources(facts));
     found.extend(target::foreign_pods(facts));
     found.extend(target::unready_pods(facts));
+    found.extend(target::surplus_pods(facts));
     found.extend(target::pods_without_samples(facts));
     found.extend(limits::policy(facts));
     found.extend(limits::maximum(facts));

@@ -195,6 +195,16 @@ fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
     if facts.missing_apis.contains(&api) || facts.blind().any(|refused| refused.group == group) {
         return None;
     }
+    let is_per_pod = matches!(&*subject.kind, "Resource" | "ContainerResource" | "Pods");
+    if matches!(class, MetricFailureClass::NoValues | MetricFailureClass::NoSamples)
+        && let Some(none) = none_runs(facts).filter(|_| is_per_pod)
+    {
+        return Some(Finding::error(
+            FindingId::NoMetricValues,
+            format!("{subject} cannot be read: {none}"),
+            "Only a running pod has samples: find out with kubectl describe pod why the pods do not run.",
+        ));
+    }
     match class {
         MetricFailureClass::ApiUnavailable => error(
             FindingId::MetricsApiUnavailable,
@@ -242,6 +252,20 @@ fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
              API.",
         ),
     }
+}
+
+/// Returns a text such as `0 of 5 pods run (5 Pending)` if there are pods, and none of them runs.
+fn none_runs(facts: &Facts<'_>) -> Option<String> {
+    let mut phases: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in facts.pods {
+        let phase = if pod.terminating { "being deleted".to_owned() } else { format!("{:?}", pod.phase) };
+        *phases.entry(phase).or_default() += 1;
+    }
+    if phases.is_empty() || phases.contains_key("Running") {
+        return None;
+    }
+    let phases: Vec<_> = phases.iter().map(|(phase, pods)| format!("{pods} {phase}")).collect();
+    Some(format!("0 of {} run ({})", counted(facts.pods.len(), "pod"), phases.join(", ")))
 }
 
 /// Finds Object metrics of a namespace other than that of the HPA.

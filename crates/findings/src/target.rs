@@ -32,8 +32,14 @@ pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
             ScaleFailureClass::NoMatchForKind => Finding::error(
                 FindingId::UnknownTargetKind,
                 format!("the cluster does not serve the kind of {target}: {failure}"),
-                "Correct apiVersion and kind in spec.scaleTargetRef, or install the CustomResourceDefinition of that \
-                 kind.",
+                match facts.target.and_then(|target| built_in(&target.kind)) {
+                    Some((kind, version)) => {
+                        format!("{kind} is served by {version}: correct apiVersion and kind in spec.scaleTargetRef.")
+                    }
+                    None => "Correct apiVersion and kind in spec.scaleTargetRef, or install the CustomResourceDefinition \
+                             of that kind."
+                        .to_owned(),
+                },
             ),
             ScaleFailureClass::NotFound => Finding::error(
                 FindingId::MissingTarget,
@@ -50,12 +56,32 @@ pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
                 Finding::error(
                     FindingId::UnreadableScale,
                     format!("the scale of {target} cannot be read: {failure}"),
-                    "Try to read it with kubectl get --subresource=scale; while it cannot be read, nothing is scaled.",
+                    match facts.target.and_then(|target| built_in(&target.kind)) {
+                        Some(_) => {
+                            "Try to read it with kubectl get --subresource=scale; while it cannot be read, nothing is scaled."
+                        }
+                        None => {
+                            "Try to read it with kubectl get --subresource=scale; while it cannot be read, nothing is scaled. \
+                             In the definition of a custom resource, specReplicasPath and statusReplicasPath must lead to \
+                             numbers, and labelSelectorPath to the text of a selector."
+                        }
+                    },
                 )
             }
         }),
         _ => None,
     }
+}
+
+/// Returns a kind of workload that every cluster serves, and its API version. The letters may have any case.
+fn built_in(kind: &str) -> Option<(&'static str, &'static str)> {
+    let kinds = [
+        ("Deployment", "apps/v1"),
+        ("StatefulSet", "apps/v1"),
+        ("ReplicaSet", "apps/v1"),
+        ("ReplicationController", "v1"),
+    ];
+    kinds.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(kind))
 }
 
 /// Finds a target at zero replicas, which the HPA does not change.
@@ -297,6 +323,48 @@ fn unready_factor(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
+/// Finds a metric that asks for more pods although it is below its target, because more pods count than `spec.replicas`.
+pub(crate) fn surplus_pods(facts: &Facts<'_>) -> Option<Finding> {
+    let current = facts.explanation.current;
+    let reading = facts.explanation.winning_metric().and_then(MetricExplanation::reading)?;
+    let counted_pods = match reading.ready_pods {
+        Some(ready) => usize::try_from(ready).unwrap_or_default(),
+        None => reading.count(|group| !group.is_ignored()),
+    };
+    let surplus = counted_pods.checked_sub(usize::try_from(current).ok()?).filter(|surplus| *surplus > 0)?;
+    if reading.ratio >= 1.0 || reading.proposal <= current {
+        return None;
+    }
+    let subject = &reading.subject;
+    // A ratio of a metric of the whole workload is multiplied by the ready pods, also by those that are being deleted.
+    let ending = facts.pods.iter().filter(|pod| pod.terminating && reading.ready_pods.is_some()).count();
+    let (why, advice) = if ending > 0 {
+        (
+            format!("; {ending} of the {} are being deleted", counted(facts.pods.len(), "pod")),
+            "Ready pods count until they are gone. If that takes long, check their grace period and finalizers; a target of \
+             type AverageValue does not depend on the number of pods.",
+        )
+    } else {
+        (
+            String::new(),
+            "Find out which pods these are: during a rollout, the pods of both versions count. With guards.rollout: Hold, a \
+             scaling policy holds the count during a rollout.",
+        )
+    };
+    Some(Finding::warning(
+        FindingId::SurplusPods,
+        format!(
+            "{subject} is at {}, below its target of {}, but {} count, {surplus} more than spec.replicas, so it asks for \
+             {}{why}",
+            amount(reading.value, subject),
+            amount(reading.target, subject),
+            counted(counted_pods, "pod"),
+            reading.proposal
+        ),
+        advice,
+    ))
+}
+
 /// Finds the first metric for which at least half of the pods have no sample, or for which pods without a sample prevent
 /// a change of the count.
 pub(crate) fn pods_without_samples(facts: &Facts<'_>) -> Option<Finding> {
@@ -335,4 +403,74 @@ fn uncounted(
         let number = reading.count(&is_in);
         (number > 0 && (number * 2 >= all || decides(reading))).then(|| finding(reading, number, all))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use autoscaling::explanation::{Explanation, Measure, PodVerdict, ProposalReason, Subject};
+    use autoscaling::pod::Pod;
+    use autoscaling::settings::Settings;
+
+    use super::*;
+
+    /// Returns a decision from `current` to `proposal`, with a ratio below 1.
+    fn below_target(current: i32, proposal: i32, pods: usize, ready_pods: Option<i64>) -> Explanation {
+        let verdict = |number| PodVerdict {
+            name: format!("web-{number}").into(),
+            group: PodGroup::Ready,
+            sample: Some(40),
+            request: Some(100),
+        };
+        let reading = MetricReading {
+            subject: Subject { kind: "Resource".into(), name: "cpu".into(), ..Subject::default() },
+            name: "cpu".into(),
+            target: Measure::Percent(50),
+            value: Measure::Percent(40),
+            total: None,
+            ratio: 0.8,
+            lowest_tolerated: 0.9,
+            highest_tolerated: 1.1,
+            pods: (0..pods).map(verdict).collect(),
+            unlisted: Vec::new(),
+            unmatched: None,
+            ready_pods,
+            corrected: None,
+            why: ProposalReason::Ratio,
+            proposal,
+        };
+        let metrics = vec![MetricExplanation::Valid(reading)];
+        Explanation { current, winner: Some(0), metrics, ..Explanation::default() }
+    }
+
+    fn found(explanation: &Explanation, pods: &[Arc<Pod>]) -> Option<String> {
+        let settings = Settings::default();
+        let facts = Facts { pods, ..Facts::new("shop", jiff::Timestamp::UNIX_EPOCH, explanation, &settings) };
+        surplus_pods(&facts).map(|finding| finding.message)
+    }
+
+    #[test]
+    fn scale_up_below_the_target_names_the_surplus_of_pods() {
+        assert_eq!(
+            found(&below_target(38, 61, 76, None), &[]).as_deref(),
+            Some(
+                "cpu is at 40 %, below its target of 50 %, but 76 pods count, 38 more than spec.replicas, so it asks for 61"
+            )
+        );
+        let pod = |number: i32| Pod {
+            name: format!("web-{number}").into(),
+            labels: Arc::default(),
+            requests: Arc::default(),
+            phase: Phase::Running,
+            terminating: number > 0,
+            ready: None,
+            start_time: None,
+        };
+        let pods: Vec<_> = (0..10).map(|number| Arc::new(pod(number))).collect();
+        let text = found(&below_target(4, 8, 0, Some(10)), &pods).unwrap();
+        assert!(text.ends_with("10 pods count, 6 more than spec.replicas, so it asks for 8; 9 of the 10 pods are being deleted"), "{text}");
+        assert_eq!(found(&below_target(76, 61, 76, None), &[]), None, "a scale-down");
+        assert_eq!(found(&below_target(38, 38, 76, None), &[]), None);
+    }
 }
