@@ -31,6 +31,7 @@
 //! - Reviews. A SelfSubjectAccessReview allows everything, because the cluster does not authenticate. A
 //!   SelfSubjectReview returns the same user for every client. [`Reviews`] configures the results of TokenReviews and
 //!   SubjectAccessReviews.
+//! - Port-forwards through a WebSocket, as kube makes them, to streams that [`Cluster::set_pod_ports`] opens.
 //! - Latencies ([`Latency`]), fault rules for requests ([`Faults`]), a separate [`Link`] for each client, and a log of
 //!   the requests ([`RequestLog`]).
 //!
@@ -41,7 +42,7 @@
 //! - Server-side apply, which is refused with 415. An entry of `managedFields` names the manager but no fields.
 //! - Watches of HPAs in autoscaling/v1. The other verbs are served by conversion.
 //! - Aggregated discovery and OpenAPI v2. Clients fall back to plain discovery and OpenAPI v3.
-//! - Admission, quotas, `exec`, `logs` and `proxy`.
+//! - Admission, quotas, `exec`, `logs`, `proxy`, and `kubectl port-forward`, which uses SPDY.
 //!
 //! Defaulting and validation of types other than HPAs are limited to the fields that `kubectl get` and `describe`
 //! depend on.
@@ -54,7 +55,7 @@
 //!
 //! # Structure
 //!
-//! `server` handles HTTP and faults. `rest` maps a request (`route`) to a verb. `list`, `watch`, `write`, `scale` and
+//! `server` handles HTTP and faults, and `ports` port-forwards. `rest` maps a request (`route`) to a verb. `list`, `watch`, `write`, `scale` and
 //! `patch` implement the verbs on the `store`, which contains the objects as JSON text. `registry` describes the
 //! differences between types. `hpa` and `validation` contain the rules of single types. `table` and `discovery` build
 //! responses.
@@ -72,6 +73,7 @@ mod names;
 mod object;
 pub mod pages;
 mod patch;
+mod ports;
 mod protobuf;
 mod registry;
 mod requests;
@@ -100,6 +102,7 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -114,6 +117,7 @@ pub use self::status::{FieldError, Status};
 pub use self::store::{BareScale, ScalePath};
 
 use self::latency::Latencies;
+use self::ports::PodPorts;
 use self::store::State;
 use clock::SharedClock;
 
@@ -138,6 +142,7 @@ struct Inner {
     metrics_groups: Mutex<BTreeMap<String, MetricsGroup>>,
     /// Groups that discovery omits.
     hidden: Mutex<BTreeSet<String>>,
+    pod_ports: Mutex<Option<Arc<PodPorts>>>,
 }
 
 /// The API group of an additional metrics adapter.
@@ -174,6 +179,7 @@ impl Cluster {
                 backend: Mutex::new(None),
                 metrics_groups: Mutex::default(),
                 hidden: Mutex::default(),
+                pod_ports: Mutex::default(),
             }),
         }
     }
@@ -310,6 +316,15 @@ impl Cluster {
         }
     }
 
+    /// Sets what port-forwards connect to: a stream to a port of a pod, or the reason why nothing listens there.
+    /// Without this call, every port-forward is refused.
+    pub fn set_pod_ports(
+        &self,
+        ports: impl Fn(&Value, u16) -> io::Result<DuplexStream> + Send + Sync + 'static,
+    ) {
+        *self.inner.pod_ports.lock() = Some(Arc::new(ports));
+    }
+
     /// Returns the cluster's time of day.
     pub fn now(&self) -> Timestamp {
         self.inner.clock.now()
@@ -333,6 +348,10 @@ impl Cluster {
 
     pub(crate) fn latencies(&self) -> Option<Arc<Latencies>> {
         self.inner.latencies.lock().clone()
+    }
+
+    pub(crate) fn pod_ports(&self) -> Option<Arc<PodPorts>> {
+        self.inner.pod_ports.lock().clone()
     }
 
     pub(crate) fn metrics_backend(&self) -> Option<Arc<dyn MetricsBackend>> {

@@ -15,7 +15,7 @@ use super::status::Status;
 use super::store::{Key, StoredObject};
 use super::watch::{WatchOptions, Watcher};
 use super::write::{self, DeleteOptions, Write};
-use super::{Cluster, discovery, hpa, object, patch, protobuf, reviews};
+use super::{Cluster, discovery, hpa, object, patch, ports, protobuf, reviews};
 
 /// Returns the response of Kubernetes servers to an unknown path.
 fn no_such_path() -> Answer {
@@ -93,6 +93,9 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
         None => on_objects(cluster, call, path, ty).unwrap_or_else(Answer::from),
         Some("status") if ty.status.is_some() => {
             on_status(cluster, call, path, ty).unwrap_or_else(Answer::from)
+        }
+        Some("portforward") if ty.resource == "pods" => {
+            ports::allow(cluster, call, path).unwrap_or_else(Answer::from)
         }
         Some(_) => no_such_path(),
     }

@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Cluster;
 use super::faults::FaultAction;
 use super::object::{self, meta};
+use super::ports::Handshake;
 use super::registry::ResourceType;
 use super::requests::{Answer, Exchange, Link, LoggedRequest, Server, Whole};
 use super::rest;
@@ -52,19 +53,21 @@ pub(crate) async fn serve_connection(
 ) {
     let service = service_fn(move |request| handle(cluster.clone(), link.clone(), request));
     // The error is ignored, because the client also observes that the connection has closed.
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades().await;
 }
 
 async fn handle(
     cluster: Cluster,
     link: Option<Arc<dyn Link>>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Closed> {
+    let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or("").to_owned());
+    let parameters = Query::new(&query);
+    let route = Route::new(request.method().as_str(), &path, &parameters);
+    let handshake = Handshake::of(&mut request, &route, &parameters);
     let (head, body) = request.into_parts();
-    let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or("").to_owned());
-    let verb = Route::new(head.method.as_str(), &path, &Query::new(&query)).verb;
     let mut exchange = Exchange {
-        verb,
+        verb: route.verb,
         path,
         query,
         user_agent: text(&head.headers, &USER_AGENT),
@@ -88,6 +91,13 @@ async fn handle(
         Some(link) => link.carry(exchange, Server::new(cluster.clone())).await,
         None => answer(&cluster, exchange).await,
     };
+    if answer.code() == Some(101) {
+        let accepted = match handshake {
+            Some(handshake) => handshake.accept(&cluster),
+            None => Err(Status::bad_request("Upgrade request required")),
+        };
+        return accepted.or_else(|status| respond(status.into(), cluster.now()));
+    }
     respond(answer, cluster.now())
 }
 

@@ -1,11 +1,17 @@
 //! Discovery, tables, metrics backends, watches, faults and the request log.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{SinkExt as _, StreamExt as _};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use super::{Client, cluster, deployment, hpa, pod};
 use crate::{
@@ -385,4 +391,43 @@ async fn requests_and_watch_events_take_the_drawn_time() {
     assert!((200..=400).contains(&taken[3]) && (1..=10).contains(&event), "{taken:?} {event}");
     assert_eq!(durations(1).await, (taken.clone(), event), "equal seeds give equal latencies");
     assert_ne!(durations(2).await.0, taken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn port_forward_carries_bytes_or_the_reason_of_a_refusal() {
+    let cluster = cluster();
+    cluster.create(pod("web-1", &json!({}))).unwrap();
+    cluster.set_pod_ports(|pod, port| {
+        assert_eq!(pod["metadata"]["name"], "web-1");
+        if port != 8080 {
+            return Err(io::Error::other("nothing listens"));
+        }
+        let (near, mut far) = tokio::io::duplex(64);
+        tokio::spawn(async move {
+            let asked = far.read_u8().await.unwrap();
+            far.write_all(&[asked, b'!']).await.unwrap();
+        });
+        Ok(near)
+    });
+    let path = |port: &str| format!("{PODS}/web-1/portforward?ports={port}");
+    let open = async |port: &str, protocol: &str| {
+        let mut request = format!("ws://cluster{}", path(port)).into_client_request().unwrap();
+        request.headers_mut().insert("sec-websocket-protocol", protocol.parse().unwrap());
+        client_async(request, cluster.dial()).await.map(|(socket, _)| socket)
+    };
+    let mut socket = open("8080", "v5.channel.k8s.io, v4.channel.k8s.io").await.unwrap();
+    let mut next = async || socket.next().await.unwrap().unwrap().into_data().to_vec();
+    assert_eq!([next().await, next().await], [[0, 0x90, 0x1f], [1, 0x90, 0x1f]].map(Vec::from));
+    socket.send(Message::binary(b"\0a".to_vec())).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap().into_data(), b"\0a!".to_vec());
+    assert!(socket.next().await.unwrap().unwrap().is_close());
+
+    let refused = open("9", "v4.channel.k8s.io").await.unwrap();
+    let messages: Vec<_> = refused.map(|message| message.unwrap().into_data().to_vec()).collect().await;
+    assert_eq!(messages[2], b"\x01nothing listens");
+
+    assert!(open("8080", "SPDY/3.1+portforward.k8s.io").await.is_err());
+    let mut client = Client::to(&cluster).await;
+    assert_eq!(client.get(&path("8080")).await.status(), (400, "Upgrade request required".to_owned()));
+    assert_eq!(client.get(&format!("{PODS}/nope/portforward?ports=1")).await.code, 404);
 }
