@@ -1,23 +1,14 @@
-//! A controller with a Lease and a pod, and a proxy for the embedded cluster. The proxy forwards one port of the pod,
-//! where the controller serves its record over TLS.
+//! A controller with a Lease and a pod in the embedded cluster. Port-forwards lead to a port of the pod, where the
+//! controller serves its record over TLS.
 
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use concertina::serve::{Endpoints, Health, serve_connection};
-use fake_cluster::Cluster;
+use fake_cluster::{Cluster, FaultAction, FaultRule, Status};
 use flags::Config;
-use futures::{SinkExt, StreamExt};
-use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
-use http::{Request, Response, StatusCode, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
+use http::Uri;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -28,9 +19,6 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_rustls::TlsAcceptor;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -48,7 +36,7 @@ pub(crate) struct PortForwardProxy {
     pod: &'static str,
     port: u16,
     tls: TlsAcceptor,
-    /// Whether the port-forward is refused.
+    /// Whether the next port-forward is refused.
     forbids: bool,
     /// The status line and the body of a response that replaces the record.
     answer: Option<(&'static str, Arc<str>)>,
@@ -107,108 +95,30 @@ impl PortForwardProxy {
         self.received.lock().certificates.clone()
     }
 
+    /// Returns a connector to the cluster. From now on, its port-forwards lead to this controller.
     pub(crate) fn connector(
         &self,
-    ) -> impl Service<Uri, Response = TokioIo<DuplexStream>, Error = std::io::Error, Future: Send + 'static>
+    ) -> impl Service<Uri, Response = TokioIo<DuplexStream>, Error = io::Error, Future: Send + 'static>
     + Clone
     + Send
     + Sync
     + 'static {
         let front = self.clone();
-        tower::service_fn(move |_: Uri| {
+        self.cluster.set_pod_ports(move |pod, port| {
+            assert_eq!((&pod["metadata"]["name"], port), (&json!(front.pod), 10257));
+            if port != front.port {
+                return Err(io::Error::other(format!("nothing listens on port {port}")));
+            }
+            front.received.lock().forwards += 1;
             let (near, far) = duplex(1 << 16);
-            let front = front.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request| front.clone().answer(request));
-                let connection = hyper::server::conn::http1::Builder::new();
-                let _ = connection.serve_connection(TokioIo::new(far), service).with_upgrades().await;
-            });
-            std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(near)))
-        })
-    }
-
-    async fn answer(
-        self,
-        request: Request<Incoming>,
-    ) -> Result<Response<UnsyncBoxBody<Bytes, hyper::Error>>, Infallible> {
-        let path = format!("/api/v1/namespaces/kube-system/pods/{}/portforward", self.pod);
-        if request.uri().path() == path {
-            let answer = self.forward(request);
-            return Ok(answer.map(|text| Full::from(text).map_err(|never| match never {}).boxed_unsync()));
-        }
-        let io = TokioIo::new(self.cluster.dial());
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-        tokio::spawn(connection);
-        Ok(sender.send_request(request).await.unwrap().map(BodyExt::boxed_unsync))
-    }
-
-    fn forward(self, request: Request<Incoming>) -> Response<String> {
-        assert_eq!(request.uri().query(), Some("ports=10257"));
-        let head = |name| request.headers().get(name).unwrap().to_str().unwrap();
-        assert_eq!(head(UPGRADE), "websocket");
-        assert!(head(SEC_WEBSOCKET_PROTOCOL).split(", ").any(|protocol| protocol == "v4.channel.k8s.io"));
-        if self.forbids {
-            let status =
-                r#"{"kind":"Status","status":"Failure","message":"no","reason":"Forbidden","code":403}"#;
-            let answer = Response::builder().status(403).header("content-type", "application/json");
-            return answer.body(status.to_owned()).unwrap();
-        }
-        let text = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", head(SEC_WEBSOCKET_KEY));
-        let hash = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
-        let answer = Response::builder()
-            .status(StatusCode::SWITCHING_PROTOCOLS)
-            .header(CONNECTION, "Upgrade")
-            .header(UPGRADE, "websocket")
-            .header(SEC_WEBSOCKET_ACCEPT, STANDARD.encode(hash))
-            .header(SEC_WEBSOCKET_PROTOCOL, "v4.channel.k8s.io");
-        self.received.lock().forwards += 1;
-        tokio::spawn(async move {
-            let io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
-            self.pump(WebSocketStream::from_raw_socket(io, Role::Server, None).await).await;
+            tokio::spawn(front.clone().serve(far));
+            Ok(near)
         });
-        answer.body(String::new()).unwrap()
-    }
-
-    /// Forwards between the client and the pod, as a kubelet does.
-    async fn pump(self, mut socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>) {
-        for channel in [0, 1] {
-            let [low, high] = 10257_u16.to_le_bytes();
-            socket.send(Message::binary(vec![channel, low, high])).await.unwrap();
+        if self.forbids {
+            let action = FaultAction::Status(Status::new(403, "Forbidden", "no"));
+            self.cluster.faults().add(FaultRule::new(action).subresource("portforward").times(1));
         }
-        if self.port != 10257 {
-            let text = b"\x01nothing listens on port 10257".to_vec();
-            socket.send(Message::binary(text)).await.unwrap();
-            let _ = socket.close(None).await;
-            // A kubelet reads until the client has answered the close.
-            while let Some(Ok(_)) = socket.next().await {}
-            return;
-        }
-        let (near, far) = duplex(1 << 16);
-        tokio::spawn(self.serve(far));
-        let (mut from_pod, mut to_pod) = tokio::io::split(near);
-        let (mut out, mut back) = socket.split();
-        let up = async {
-            while let Some(Ok(message)) = back.next().await {
-                if message.is_close() {
-                    break;
-                }
-                let data = message.into_data();
-                assert_eq!(data[0], 0);
-                if to_pod.write_all(&data[1..]).await.is_err() {
-                    break;
-                }
-            }
-        };
-        let down = async {
-            let mut piece = vec![0; 8 << 10];
-            while let Ok(length @ 1..) = from_pod.read(&mut piece).await {
-                let message = [&[0], &piece[..length]].concat();
-                if out.send(Message::binary(message)).await.is_err() {
-                    break;
-                }
-            }
-        };
-        tokio::select! { biased; () = up => {} () = down => {} }
+        self.cluster.connector()
     }
 
     /// Serves TLS like the controller, and records request heads and client certificates.
