@@ -4,9 +4,10 @@
 //! to the embedded API server. kubectl reads the same state at the same port. The periods are short: the controller
 //! syncs each HPA every second, and a day of traffic takes 40 seconds.
 //!
-//! `world` creates the content of the cluster, and `observe` reads the content. `screen` shows the state. On a
-//! terminal, `frame` renders the state as frames.
+//! `world` creates the content of the cluster, `files` writes the files for its users, and `observe` reads the content.
+//! `screen` shows the state. On a terminal, `frame` renders the state as frames.
 
+mod files;
 mod frame;
 mod observe;
 pub mod options;
@@ -38,9 +39,10 @@ use sources::FileError;
 use terminal::words::counted;
 use why::{Refusals, client_options};
 
+use self::files::Files;
 use self::observe::{Observer, Snapshot, Syncs};
 pub use self::screen::Screen;
-use self::world::{DemoWorld, Files};
+use self::world::DemoWorld;
 
 /// The interval between snapshots of the cluster.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);
