@@ -52,7 +52,7 @@ impl Feed {
         {
             let mut command = concertina();
             command.arg("demo").args(flags).arg(format!("--port={api}"));
-            command.arg(format!("--kubeconfig={}", folder.join(name).display()));
+            command.arg(format!("--write-kubeconfig={}", folder.join(name).display()));
             processes.push(Process::start(name, command, folder)?);
             let cluster = rest(api)?;
             let served = async || cluster.list("/apis/autoscaling/v2/horizontalpodautoscalers").await;

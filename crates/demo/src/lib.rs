@@ -65,7 +65,7 @@ pub enum DemoError {
         source: io::Error,
     },
     /// A file of the demo or its temporary directory cannot be written.
-    #[error("cannot write {}: {source}; choose another path with --kubeconfig", path.display())]
+    #[error("cannot write {}: {source}; choose another path with --write-kubeconfig", path.display())]
     Write {
         /// The file or the directory.
         path: PathBuf,
@@ -74,7 +74,7 @@ pub enum DemoError {
     },
     /// The file at the path of the kubeconfig exists, and no earlier demo wrote it.
     #[error(
-        "{} exists and was not written by an earlier demo, so it is not overwritten; choose another file with --kubeconfig",
+        "{} exists and was not written by an earlier demo, so it is not overwritten; choose another file with --write-kubeconfig",
         path.display()
     )]
     NotOurs {

@@ -18,7 +18,7 @@ pub struct DemoOptions {
     /// `--metrics-port`, on the loopback address, for the controller's metrics and decisions. `None` means that
     /// they are not served.
     pub metrics_port: Option<u16>,
-    /// `--kubeconfig`: the file to write for kubectl. With `None`, the demo chooses the path.
+    /// `--write-kubeconfig`: the file to write for kubectl. With `None`, the demo chooses the path.
     pub kubeconfig: Option<PathBuf>,
     /// `--color`: the condition for colors.
     pub color: Color,
@@ -51,7 +51,7 @@ pub fn command(program: &str) -> Command {
             .value_parser(value_parser!(u16).range(1..)),
         )
         .arg(
-            option("kubeconfig", "file", "Kubeconfig file to write for kubectl")
+            option("write-kubeconfig", "file", "Kubeconfig file to write for kubectl; default: a temporary file")
                 .value_parser(value_parser!(PathBuf)),
         )
         .arg(color())
@@ -70,7 +70,7 @@ pub fn options(matches: &ArgMatches) -> DemoOptions {
         duration: matches.get_one::<Duration>("for").copied(),
         port: matches.get_one::<u16>("port").copied().unwrap_or(0),
         metrics_port: matches.get_one::<u16>("metrics-port").copied(),
-        kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
+        kubeconfig: matches.get_one::<PathBuf>("write-kubeconfig").cloned(),
         color: Color::from_matches(matches),
         logging: Logging { json, ..logging(matches) },
     }
@@ -112,6 +112,6 @@ mod tests {
     #[test]
     fn help_lists_the_flags() {
         let text = read(&["--help"]).unwrap_err();
-        assert!(text.contains("--kubeconfig <file>"), "{text}");
+        assert!(text.contains("--write-kubeconfig <file>"), "{text}");
     }
 }
