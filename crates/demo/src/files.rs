@@ -1,8 +1,15 @@
-//! The files of the demo: a kubeconfig, an HPA to apply with kubectl, and the metric sources of the controller.
+//! The files of the demo: a kubeconfig, an HPA to apply with kubectl, and two files of the controller, its metric
+//! sources and the authority of its clients.
+//!
+//! The cluster does not authenticate, but the controller does, so the user of the kubeconfig has a client certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fs, io};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
 use super::DemoError;
 use super::world::NAMESPACE;
@@ -24,6 +31,8 @@ pub(super) struct Files {
     pub(super) manifest: PathBuf,
     /// The file with the controller's metric sources.
     pub(super) sources: PathBuf,
+    /// The certificate of the user, in PEM. It is self-signed, and therefore its own authority.
+    pub(super) client_ca: PathBuf,
     /// The temporary directory of the files.
     directory: PathBuf,
 }
@@ -40,9 +49,12 @@ impl Files {
             kubeconfig: kubeconfig.map_or_else(|| directory.join("kubeconfig"), Path::to_owned),
             manifest: directory.join("cache-hpa.yaml"),
             sources: directory.join("sources.yaml"),
+            client_ca: directory.join("client-ca.crt"),
             directory,
         };
-        write(&files.kubeconfig, &kubeconfig_text(server))?;
+        let user = User::new()?;
+        write(&files.kubeconfig, &kubeconfig_text(server, &user))?;
+        write(&files.client_ca, &user.certificate)?;
         write(&files.manifest, MANIFEST)?;
         write(&files.sources, SOURCE_FILE)?;
         Ok(files)
@@ -56,7 +68,26 @@ impl Drop for Files {
     }
 }
 
-fn kubeconfig_text(server: &str) -> String {
+/// The certificate of the kubeconfig's user and its key, in PEM.
+struct User {
+    certificate: String,
+    key: String,
+}
+
+impl User {
+    /// Creates a user with unrestricted access, like the first user of a cluster of kubeadm.
+    fn new() -> Result<Self, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "concertina-demo");
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        Ok(Self { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn kubeconfig_text(server: &str, User { certificate, key }: &User) -> String {
+    let (certificate, key) = (BASE64.encode(certificate), BASE64.encode(key));
     format!(
         "\
 {MARK}
@@ -75,7 +106,9 @@ contexts:
     namespace: {NAMESPACE}
 users:
 - name: concertina-demo
-  user: {{}}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
 "
     )
 }

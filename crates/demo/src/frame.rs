@@ -13,7 +13,7 @@ const BAR: usize = 16;
 const EVENTS: usize = 6;
 
 /// Renders a frame that fits into `size`: the state, the events and, if space remains, the introduction. If the whole
-/// introduction does not fit, only its line with the kubeconfig is shown.
+/// introduction does not fit, only its line with the kubeconfig and the first command are shown.
 pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: bool) -> Vec<String> {
     let mut body = vec![
         Line::default()
@@ -35,9 +35,9 @@ pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: b
     }
     let style = Style { colours: color, width: Some(size.columns) };
     let mut lines: Vec<_> = body.iter().map(|line| style.cut(line)).collect();
-    let short = intro.iter().find(|line| line.contains("KUBECONFIG"));
-    let head =
-        if intro.len() + lines.len() <= rows { intro } else { short.map_or(&[][..], std::slice::from_ref) };
+    let short = intro.iter().position(|line| line.contains("KUBECONFIG"));
+    let short = short.and_then(|at| intro.get(at..at + 2)).unwrap_or_default();
+    let head = if intro.len() + lines.len() <= rows { intro } else { short };
     if head.len() + lines.len() <= rows {
         let head = head.iter().map(|line| style.cut(&Line::default().plain(line)));
         lines.splice(0..0, head);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn intro() -> Vec<String> {
-        vec!["Hello".to_owned(), "  export KUBECONFIG=/tmp/k".to_owned()]
+        ["Hello", "  export KUBECONFIG=/tmp/k", "  concertina why web"].map(str::to_owned).into()
     }
 
     const SMALL: Size = Size { columns: 80, rows: 24 };
@@ -213,6 +213,7 @@ mod tests {
         let expected = [
             "Hello",
             "  export KUBECONFIG=/tmp/k",
+            "  concertina why web",
             "Concertina demo  01:23  42 syncs, Ctrl-C stops",
             "",
             "shop/web  Deployment/web  7 replicas  5 ready, 2 to 10  ScaleUpLimit",
@@ -268,10 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn frame_keeps_the_kubeconfig_when_space_is_short() {
+    fn frame_keeps_the_kubeconfig_and_the_first_command_when_space_is_short() {
         let long: Vec<_> = intro().into_iter().chain((0..20).map(|_| "more".to_owned())).collect();
         let frame = render(&long, &snapshot(vec![web()], 2), SMALL, false);
-        assert_eq!(frame[0], "  export KUBECONFIG=/tmp/k");
+        assert_eq!(frame[..2], ["  export KUBECONFIG=/tmp/k", "  concertina why web"]);
     }
 
     #[test]

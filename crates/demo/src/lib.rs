@@ -1,8 +1,9 @@
 //! `concertina demo`: a cluster in this process, workloads under changing load, and the controller that scales them.
 //!
 //! The controller is the same as in production. It reads the kubeconfig that the demo writes, and sends HTTP requests
-//! to the embedded API server. kubectl reads the same state at the same port. The periods are short: the controller
-//! syncs each HPA every second, and a day of traffic takes 40 seconds.
+//! to the embedded API server. kubectl reads the same state at the same port. The controller holds a Lease and has a pod,
+//! so `why` finds its record by a port-forward. The periods are short: the controller syncs each HPA every second, and a
+//! day of traffic takes 40 seconds.
 //!
 //! `world` creates the content of the cluster, `files` writes the files for its users, and `observe` reads the content.
 //! `screen` shows the state. On a terminal, `frame` renders the state as frames.
@@ -34,8 +35,9 @@ use console::command::{ConsoleError, Listening, Scene};
 use controller::options::MetricSources;
 use engine::reconcile::Observers;
 use fake_cluster::Status;
-use flags::{Config, FlagSet};
+use flags::{Config, DecisionFlags, FlagSet};
 use sources::FileError;
+use terminal::options::leader::Leader;
 use terminal::words::counted;
 use why::{Refusals, client_options};
 
@@ -81,6 +83,9 @@ pub enum DemoError {
         /// The file.
         path: PathBuf,
     },
+    /// The certificate of the kubeconfig's user cannot be created.
+    #[error("failed to create the certificate of the demo's user: {0}")]
+    Certificate(#[from] rcgen::Error),
     /// The embedded cluster refuses the demo's own objects.
     #[error("failed to create the demo's workloads: {0}")]
     World(#[from] Status),
@@ -127,7 +132,8 @@ pub async fn run(
         TcpListener::bind(address).await.map_err(|source| DemoError::Listen { address, source })?;
     let server = format!("http://{}", listener.local_addr()?);
     let files = Files::write(options.kubeconfig.as_deref(), &server)?;
-    let world = DemoWorld::build(&clock)?;
+    let secure_port = free_port()?;
+    let world = DemoWorld::build(&clock, secure_port)?;
 
     // The cluster stops after the controller, which still writes during its shutdown.
     let cluster_stop = CancellationToken::new();
@@ -136,11 +142,12 @@ pub async fn run(
     tasks.spawn(async move { cluster.serve(listener, serving).await });
     world.start(&tasks, &cluster_stop);
     let console = console(&files, Arc::clone(&clock)).await?;
-    let intro = intro(&server, &files, &console.url, options.metrics_port);
+    let program = std::env::args().next().unwrap_or_else(|| "concertina".to_owned());
+    let intro = intro(&program, &server, &files, &console.url, options.metrics_port);
     tasks.spawn(console.serve(cluster_stop.clone()));
     tasks.close();
 
-    let flags = world::controller_flags(&files.kubeconfig, options.metrics_port);
+    let flags = world::controller_flags(&files, secure_port, options.metrics_port);
     let config = FlagSet::controller().resolve(flags);
     let mut config = config.map_err(|error| DemoError::Controller(error.into()))?;
     config.controller.metric_sources = Some(MetricSources(world::sources(&world, files.sources.clone())?));
@@ -212,28 +219,37 @@ async fn show(
     }
 }
 
+/// Returns a port of the loopback address that no process uses now.
+fn free_port() -> io::Result<u16> {
+    Ok(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
 /// Starts the console of the demo's cluster. The console uses the same kubeconfig as kubectl.
 async fn console(files: &Files, clock: SharedClock) -> Result<Listening, ConsoleError> {
     let options = ClusterOptions { kubeconfig: Some(files.kubeconfig.clone()), ..ClusterOptions::default() };
     let user = kubeconfig::load_for_user(&options)?;
     let refusals = Refusals::new();
     let clients = terminal::options::cluster::clients(&user, client_options(&refusals))?;
-    let flags = world::decision_flags()?;
     let scene = Scene {
         clients: &clients,
         refusals,
         namespace: None,
-        leaders: Vec::new(),
-        flags,
+        leaders: Leader::candidates(None),
+        flags: DecisionFlags::default(),
         sources: None,
         clock,
     };
     Listening::start(scene, 0).await
 }
 
-/// Returns the lines of the introduction, with commands to try.
-fn intro(server: &str, files: &Files, console: &str, metrics_port: Option<u16>) -> Vec<String> {
-    let kubeconfig = files.kubeconfig.display();
+/// Returns the lines of the introduction, with commands to try. `program` is the command that started this process.
+fn intro(
+    program: &str,
+    server: &str,
+    files: &Files,
+    console: &str,
+    metrics_port: Option<u16>,
+) -> Vec<String> {
     let mut lines = vec![
         format!(
             "Concertina demo: a cluster in this process, at {server}, and the controller that scales it."
@@ -241,7 +257,8 @@ fn intro(server: &str, files: &Files, console: &str, metrics_port: Option<u16>) 
         format!("All HPAs on a page: {console}"),
         "HPAs sync every second; a day of traffic takes 40 seconds. In another terminal, try:".to_owned(),
         String::new(),
-        format!("  export KUBECONFIG={kubeconfig}"),
+        format!("  export KUBECONFIG={}", files.kubeconfig.display()),
+        format!("  {program} why web"),
         "  kubectl get hpa,pods".to_owned(),
         "  kubectl describe hpa web".to_owned(),
         "  kubectl get events --watch".to_owned(),

@@ -55,7 +55,7 @@ fn observer(world: &DemoWorld) -> Observer {
 
 /// Starts the demo's cluster without the controller.
 fn world() -> (DemoWorld, CancellationToken) {
-    let world = DemoWorld::build(&clock()).expect("world");
+    let world = DemoWorld::build(&clock(), 10257).expect("world");
     let stop = CancellationToken::new();
     world.start(&TaskTracker::new(), &stop);
     (world, stop)
@@ -74,7 +74,7 @@ async fn until_stopped(stop: CancellationToken) -> Result<(), Box<dyn Error + Se
 
 #[tokio::test(start_paused = true)]
 async fn demo_starts_with_running_workloads() {
-    let world = DemoWorld::build(&clock()).expect("world");
+    let world = DemoWorld::build(&clock(), 10257).expect("world");
     let ready = |name| {
         world.cluster.get("apps/deployments", NAMESPACE, name).expect("deployment")["status"]["readyReplicas"]
             .clone()
@@ -272,11 +272,13 @@ async fn summary_has_extremes_and_rescales_of_each_hpa() {
 #[test]
 fn introduction_lists_commands_to_try() {
     let files = Files::write(None, "http://127.0.0.1:1234").expect("files");
-    let text = intro("http://127.0.0.1:1234", &files, "http://127.0.0.1:5678/0a/", Some(9)).join("\n");
+    let text =
+        intro("concertina", "http://127.0.0.1:1234", &files, "http://127.0.0.1:5678/0a/", Some(9)).join("\n");
     assert!(text.contains("http://127.0.0.1:9/metrics"), "{text}");
-    for command in
-        ["export KUBECONFIG=/", "kubectl get hpa,pods", "kubectl describe hpa web", "kubectl apply -f /"]
-    {
+    for command in ["kubectl get hpa,pods", "kubectl describe hpa web", "kubectl apply -f /"] {
         assert!(text.contains(command), "{command}");
     }
+    let commands: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    assert!(commands[0].starts_with("export KUBECONFIG=/"), "{text}");
+    assert_eq!(commands[1], "concertina why web");
 }

@@ -4,16 +4,20 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::io::{DuplexStream, copy_bidirectional, duplex};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::files::Files;
 use clock::SharedClock;
+use cluster::platform;
 use fake_cluster::load::{
     Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
     WorkState,
@@ -21,12 +25,17 @@ use fake_cluster::load::{
 use fake_cluster::pages::{PageResponse, PageServers};
 use fake_cluster::workload::{WorkloadModel, Workloads};
 use fake_cluster::{Cluster, Status};
-use flags::{DecisionFlags, FlagError, decision};
+use flags::decision;
 use sources::{Dial, FileError, InMemory, Sources};
+use terminal::forward::hostname;
 use terminal::values::text;
 
 /// The namespace of the workloads.
 pub(super) const NAMESPACE: &str = "shop";
+/// The namespace of the controller's Lease and pod, as in an installation.
+const SYSTEM: &str = "concertina-system";
+/// The user of the controller's pod.
+const ACCOUNT: &str = "system:serviceaccount:concertina-system:concertina";
 
 /// The port of a pod's metrics page.
 const PAGE_PORT: u16 = 8080;
@@ -60,11 +69,19 @@ pub(super) struct DemoWorld {
 impl DemoWorld {
     /// Builds a cluster with the demo's workloads, whose pods already run. Nothing changes before [`Self::start`].
     /// Requires a tokio runtime.
-    pub(super) fn build(clock: &SharedClock) -> Result<Self, Status> {
+    /// `secure_port` is the controller's port on the loopback address.
+    pub(super) fn build(clock: &SharedClock, secure_port: u16) -> Result<Self, Status> {
         let cluster = Cluster::new(Arc::clone(clock));
         for object in objects() {
             cluster.create(object)?;
         }
+        cluster.create(controller_pod(secure_port))?;
+        let status = "horizontalpodautoscalers.autoscaling/status";
+        cluster.reviews().allow_resource(ACCOUNT, "update", status, None);
+        cluster.set_pod_ports(move |pod, port| match text(pod, "/metadata/namespace") {
+            SYSTEM if port == secure_port => Ok(connect(port)),
+            _ => Err(io::Error::other("only the pod of the controller has ports")),
+        });
         let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
         workloads.warm_up();
         for (name, start_up) in START_UPS {
@@ -89,18 +106,54 @@ impl DemoWorld {
     }
 }
 
-/// Returns the controller's flags. `metrics_port` is the port for metrics and decisions.
-pub(super) fn controller_flags(kubeconfig: &Path, metrics_port: Option<u16>) -> Vec<String> {
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let process = ["--secure-port=0", "--leader-elect=false"].map(str::to_owned);
+/// Returns the controller's flags. `metrics_port` is the port for metrics and decisions without TLS.
+pub(super) fn controller_flags(files: &Files, secure_port: u16, metrics_port: Option<u16>) -> Vec<String> {
+    let process = [
+        format!("--kubeconfig={}", files.kubeconfig.display()),
+        format!("--leader-elect-resource-namespace={SYSTEM}"),
+        format!("--bind-address={}", Ipv4Addr::LOCALHOST),
+        format!("--secure-port={secure_port}"),
+        format!("--client-ca-file={}", files.client_ca.display()),
+        "--authentication-skip-lookup".to_owned(),
+    ];
     let periods = PERIODS.map(|(name, value)| format!("--{name}={value}"));
     let metrics = metrics_port.map(|port| format!("--health-address={}:{port}", Ipv4Addr::LOCALHOST));
-    process.into_iter().chain(periods).chain([kubeconfig]).chain(metrics).collect()
+    process.into_iter().chain(periods).chain(metrics).collect()
 }
 
-/// Returns the flags that change the controller's decisions, for explanations.
-pub(super) fn decision_flags() -> Result<DecisionFlags, FlagError> {
-    DecisionFlags::new(PERIODS.map(|(name, value)| (name, value.to_owned())).into())
+/// Returns the pod of the controller. The controller is a process of this machine, so the pod uses the host network, and
+/// its node has the hostname in the identity of the Lease's holder.
+fn controller_pod(secure_port: u16) -> Value {
+    let host = platform::host_name().unwrap_or_else(|| "unknown".to_owned());
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "concertina",
+            "namespace": SYSTEM,
+            "labels": {"app.kubernetes.io/name": "concertina"},
+        },
+        "spec": {
+            "nodeName": hostname(&host),
+            "hostNetwork": true,
+            "serviceAccountName": "concertina",
+            "containers": [{
+                "name": "concertina",
+                "image": format!("concertina:{}", env!("CARGO_PKG_VERSION")),
+                "ports": [{"name": "https", "containerPort": secure_port}],
+            }],
+        },
+    })
+}
+
+/// Connects to a port of this machine. The stream ends if nothing listens there.
+fn connect(port: u16) -> DuplexStream {
+    let (near, mut far) = duplex(64 * 1024);
+    tokio::spawn(async move {
+        let mut tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        copy_bidirectional(&mut far, &mut tcp).await
+    });
+    near
 }
 
 fn loads() -> [Load; 4] {

@@ -71,7 +71,7 @@ impl Inspector {
         if self.leaders.is_empty() {
             state.missing.push(missing(
                 "controller",
-                "the state of the controller is not read with --record=off, and in the demo",
+                "the state of the controller is not read with --record=off",
                 "Start concertina console without --record=off.",
             ));
             return state;
