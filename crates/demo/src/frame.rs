@@ -63,7 +63,11 @@ fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<
     let indent = " ".repeat(history.chars().count() + 4);
     lines.extend(metrics.map(|it| metric(Line::default().with(Role::Plain, &indent), Some(it), columns)));
     let why = match (hpa.headline(), event) {
-        (Some(condition), _) if style_of(condition) == Role::Bad => condition.message.clone(),
+        (Some(condition), _)
+            if style_of(condition) == Role::Bad || condition.kind == "ScalingPolicyActive" =>
+        {
+            condition.message.clone()
+        }
         (_, Some(event)) => format!("{}  {}", event.reason, event.message),
         (Some(condition), None) => condition.message.clone(),
         (None, None) => "waiting for its first sync".to_owned(),
@@ -73,13 +77,13 @@ fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<
     lines
 }
 
-/// Returns the role of a condition: `Bad` if the HPA cannot scale, `Warn` if the HPA is disabled or limited, otherwise
-/// `Dim`.
+/// Returns the role of a condition: `Bad` if the HPA cannot scale, `Warn` if the HPA is disabled, limited or held by a
+/// policy, otherwise `Dim`.
 fn style_of(condition: &ConditionState) -> Role {
     match (condition.kind.as_str(), condition.is_true) {
         ("ScalingActive", false) if condition.reason == "ScalingDisabled" => Role::Warn,
         ("AbleToScale" | "ScalingActive", false) => Role::Bad,
-        ("ScalingLimited", true) => Role::Warn,
+        ("ScalingLimited" | "ScalingPolicyActive", true) => Role::Warn,
         _ => Role::Dim,
     }
 }
@@ -287,6 +291,17 @@ mod tests {
         let text = render(&[], &snapshot(vec![hpa], 1), SMALL, false).join("\n");
         assert!(text.contains("  FailedGetResourceMetric\n") && text.contains("\n  no metrics\n"), "{text}");
         assert!(text.contains("cpu unknown of 60%"), "{text}");
+    }
+
+    #[test]
+    fn frame_shows_what_a_policy_does_instead_of_the_last_event() {
+        let mut hpa = web();
+        hpa.conditions = vec![
+            condition("AbleToScale", true, "ReadyForNewScale", "able"),
+            condition("ScalingPolicyActive", true, "Paused", "paused at 7"),
+        ];
+        let text = render(&[], &snapshot(vec![hpa], 1), SMALL, false).join("\n");
+        assert!(text.contains("2 to 10  Paused\n") && text.contains("\n  paused at 7\n"), "{text}");
     }
 
     #[test]

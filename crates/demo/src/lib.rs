@@ -260,10 +260,10 @@ fn intro(
         format!("  export KUBECONFIG={}", files.kubeconfig.display()),
         format!("  {program} why web"),
         "  kubectl get hpa,pods".to_owned(),
-        "  kubectl describe hpa web".to_owned(),
-        "  kubectl get events --watch".to_owned(),
+        "  kubectl describe hpa burst".to_owned(),
+        r#"  kubectl patch hpa burst --type merge -p '{"spec":{"maxReplicas":15}}'"#.to_owned(),
+        "  kubectl annotate hpa worker concertina.dev/policy-    # ends the pause".to_owned(),
         format!("  kubectl apply -f {}    # an HPA for the deployment cache", files.manifest.display()),
-        r#"  kubectl patch hpa web --type merge -p '{"spec":{"maxReplicas":4}}'"#.to_owned(),
         String::new(),
     ];
     if let Some(port) = metrics_port {

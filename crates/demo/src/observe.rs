@@ -88,7 +88,7 @@ impl HpaState {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns the most important condition: a failure, or else a limit, or else `AbleToScale`.
+    /// Returns the most important condition: a failure, or else a limit, a scaling policy, or `AbleToScale`.
     pub(super) fn headline(&self) -> Option<&ConditionState> {
         let find = |kind: &str, is_true: bool| {
             self.conditions.iter().find(|condition| condition.kind == kind && condition.is_true == is_true)
@@ -96,6 +96,7 @@ impl HpaState {
         find("AbleToScale", false)
             .or_else(|| find("ScalingActive", false))
             .or_else(|| find("ScalingLimited", true))
+            .or_else(|| find("ScalingPolicyActive", true))
             .or_else(|| find("AbleToScale", true))
     }
 }

@@ -79,7 +79,7 @@ async fn demo_starts_with_running_workloads() {
         world.cluster.get("apps/deployments", NAMESPACE, name).expect("deployment")["status"]["readyReplicas"]
             .clone()
     };
-    assert_eq!(["web", "worker", "burst", "cache"].map(ready), [2, 1, 2, 2].map(Value::from));
+    assert_eq!(["web", "worker", "burst", "cache"].map(ready), [2, 3, 2, 2].map(Value::from));
     assert_eq!(world.cluster.list("autoscaling/horizontalpodautoscalers", None).len(), 3);
 }
 
@@ -275,7 +275,7 @@ fn introduction_lists_commands_to_try() {
     let text =
         intro("concertina", "http://127.0.0.1:1234", &files, "http://127.0.0.1:5678/0a/", Some(9)).join("\n");
     assert!(text.contains("http://127.0.0.1:9/metrics"), "{text}");
-    for command in ["kubectl get hpa,pods", "kubectl describe hpa web", "kubectl apply -f /"] {
+    for command in ["kubectl get hpa,pods", "kubectl describe hpa burst", "kubectl apply -f /"] {
         assert!(text.contains(command), "{command}");
     }
     let commands: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("  ")).collect();

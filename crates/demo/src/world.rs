@@ -162,20 +162,22 @@ fn loads() -> [Load; 4] {
     let web = Load {
         // A day takes 40 seconds and starts at seven in the morning, while the load rises.
         work: vec![Work::cpu(
-            Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
+            Curve::from(day).with_noise(0.03, 1).starting_at(Duration::from_millis(11_700)),
             500.0,
         )],
         memory: MemoryModel { base: 90.0 * MEBIBYTE, growth: 0.05 * MEBIBYTE },
         ..Load::new(NAMESPACE, "app", "web")
     };
-    let orders = Shape::Spikes { base: 0.0, peak: 12.0, every: seconds(32), width: seconds(9) };
-    let orders = Curve::from(orders).with_noise(0.3, 2).starting_at(seconds(27));
+    // The three paused workers process 6 orders per second, so that the queue of a spike drains until the next one.
+    let orders = Shape::Spikes { base: 4.5, peak: 11.0, every: seconds(32), width: seconds(7) };
+    let orders = Curve::from(orders).with_noise(0.2, 2).starting_at(seconds(29));
     let length = Metric::external("queue_length", Measure::Waiting, [("queue", "orders")]);
     let worker = Load {
         work: vec![Work::queue(orders, 2.0).with_metric(length)],
         ..Load::new(NAMESPACE, "app", "worker")
     };
-    let visitors = Shape::Spikes { base: 34.0, peak: 230.0, every: seconds(45), width: seconds(12) };
+    // A spike needs twice the maximum of `burst`.
+    let visitors = Shape::Spikes { base: 34.0, peak: 230.0, every: seconds(45), width: seconds(30) };
     let visitors = Curve::from(visitors).with_noise(0.1, 3).starting_at(seconds(37));
     let rate = Metric::for_pods("requests_per_second", Measure::Served);
     let burst = Load {
@@ -195,7 +197,7 @@ fn objects() -> Vec<Value> {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
         deployment("web", 2),
-        deployment("worker", 1),
+        deployment("worker", 3),
         deployment("burst", 2),
         deployment("cache", 2),
     ];
