@@ -104,7 +104,7 @@ fn components_combine_in_a_folder_of_the_users_own() {
             &["control-plane", "scaling-policies"][..],
             &["controlPlane=true", "scalingPolicies.enabled=true"][..],
         ),
-        (&["scope-labelled", "guard-webhook"], &["scope=labelled"]),
+        (&["scope-labelled", "guard-webhook"], &["mode=labelled"]),
     ] {
         let chart = with_sorted_rules(with_sorted_flags(helm("concertina", HOME, values)));
         let built = combination(components);

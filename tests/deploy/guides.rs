@@ -240,7 +240,7 @@ fn shadow(workspace: &Workspace<'_>) -> Outcome {
     page.run("kubectl apply -k my-shadow")?;
     page.run("kubectl delete -k my-shadow")?;
     let install = "helm install concertina-shadow deploy/helm/concertina -n concertina-system --create-namespace \
-                   --set shadow=true --set image.repository=registry.example.com/concertina";
+                   --set mode=shadow --set image.repository=registry.example.com/concertina";
     page.run(install)?;
     page.run("helm uninstall concertina-shadow -n concertina-system")?;
     nothing_is_left(workspace).context("shadow.md")?;

@@ -121,7 +121,7 @@ async fn install(folder: &Path, version: &str) -> Outcome {
         format!("chart and manifests name {images:?}")
     })?;
     let upgrade =
-        ["upgrade", "concertina", &chart, "--namespace", HOME, "--reuse-values", "--set", "replicas=3"];
+        ["upgrade", "concertina", &chart, "--namespace", HOME, "--reuse-values", "--set", "replicaCount=3"];
     tools.helm(&upgrade)?;
     let upgraded = field("concertina", ".spec.replicas")?;
     tools.helm(&["rollback", "concertina", "1", "--namespace", HOME])?;

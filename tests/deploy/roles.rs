@@ -40,7 +40,7 @@ fn roles_match_concertina_rbac_for_the_same_flags() {
 #[ignore = "needs HELM: run tests/helm/build.sh"]
 fn certificate_in_a_secret_needs_no_writes_to_the_webhook() {
     let values = [
-        "scope=labelled",
+        "mode=labelled",
         "handover.certificate.secret=webhook",
         "handover.certificate.caBundle=YQ==",
         "handover.certificate.annotations.injector=webhook",
@@ -196,7 +196,7 @@ fn guards_of_a_second_instance_prove_themselves() {
     let rendered = kustomize("overlays/second-instance");
     let webhook = only(&rendered, "ValidatingWebhookConfiguration");
     assert_eq!(proof::webhook(&expected, Some(&webhook), &|_, _| true), Ok(()));
-    let values = ["scope=labelled", "handover.guard=policy", "handover.controllerName=blue-concertina"];
+    let values = ["mode=labelled", "handover.guard=policy", "handover.controllerName=blue-concertina"];
     let policies = helm("blue-concertina", "concertina-blue", &values);
     let find = |kind: &str, name: &str| {
         policies.iter().find(|(key, _)| key.kind == kind && key.name == name).map(|(_, object)| object)

@@ -17,16 +17,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
-{{/* The name of the objects. As a dependency, the chart adds its name or alias, because other objects may have the name of
-the release. */}}
+{{/* The name of the objects, by Helm's convention. As a dependency, the chart always adds its name or alias, because other
+objects may have the name of the release. */}}
 {{- define "concertina.fullname" -}}
-{{- $default := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) .Chart.IsRoot }}
+{{- $name := .Values.nameOverride | default .Chart.Name }}
+{{- $alone := and .Chart.IsRoot (contains $name .Release.Name) }}
+{{- $default := ternary .Release.Name (printf "%s-%s" .Release.Name $name) $alone }}
 {{- .Values.fullnameOverride | default $default | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The mode, also from the values `shadow` and `scope` of earlier charts. */}}
+{{- define "concertina.mode" -}}
+{{- $modes := list }}
+{{- if ne .Values.mode "replace" }}{{ $modes = append $modes .Values.mode }}{{ end }}
+{{- if .Values.shadow }}{{ $modes = append $modes "shadow" }}{{ end }}
+{{- if eq (.Values.scope | default "all") "labelled" }}{{ $modes = append $modes "labelled" }}{{ end }}
+{{- $modes = uniq $modes }}
+{{- if gt (len $modes) 1 }}
+{{- fail (printf "the values ask for the modes %s, and a release has one: remove shadow and scope, set mode, and install a release for each mode" (join " and " $modes)) }}
+{{- end }}
+{{- first $modes | default "replace" }}
 {{- end }}
 
 {{/* Whether Concertina acts next to the built-in controller. */}}
 {{- define "concertina.labelled" -}}
-{{- if eq .Values.scope "labelled" }}true{{ end }}
+{{- if eq (include "concertina.mode" .) "labelled" }}true{{ end }}
+{{- end }}
+
+{{/* Whether Concertina only compares. */}}
+{{- define "concertina.shadow" -}}
+{{- if eq (include "concertina.mode" .) "shadow" }}true{{ end }}
 {{- end }}
 
 {{/* Whether the pods serve the webhook. */}}

@@ -3,7 +3,7 @@
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
   verbs: [list, watch]
-{{- if not .Values.shadow }}
+{{- if not (include "concertina.shadow" .) }}
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers/status]
   verbs: [update]
@@ -12,7 +12,7 @@
 {{- $parts := splitn "." 2 . }}
 - apiGroups: [{{ $parts._1 | default "" | quote }}]
   resources: [{{ printf "%s/scale" $parts._0 | quote }}]
-  verbs: {{ if $.Values.shadow }}[get]{{ else }}[get, update]{{ end }}
+  verbs: {{ if include "concertina.shadow" $ }}[get]{{ else }}[get, update]{{ end }}
 {{- end }}
 {{- if ne .Values.scaleSource "get" }}
 {{- range .Values.scaleTargets }}
@@ -65,7 +65,7 @@
   verbs: [list, watch]
 {{- end }}
 {{- end }}
-{{- if not .Values.shadow }}
+{{- if not (include "concertina.shadow" .) }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
