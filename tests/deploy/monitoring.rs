@@ -149,7 +149,10 @@ fn alerts_and_runbook_entries_match() {
     for rule in rules().iter().filter(|rule| rule["alert"].is_string()) {
         let name = rule["alert"].as_str().unwrap();
         let annotations = &rule["annotations"];
-        let url = format!("https://concertina.dev/docs/runbook#{}", name.to_lowercase());
+        let url = format!(
+            "https://github.com/concertina/concertina/blob/main/docs/runbook.md#{}",
+            name.to_lowercase()
+        );
         assert_eq!(annotations["runbook_url"], url, "{name}");
         for text in ["summary", "description"] {
             assert!(annotations[text].as_str().is_some_and(|text| text.ends_with('.')), "{name}: {text}");

@@ -13,6 +13,7 @@ use crate::outcome::{Context, Failure, Outcome, ensure};
 use crate::rendered::{HOME, Objects, helm_command, objects, only, run};
 
 const IMAGE: &str = "registry.example.com/team/concertina:v9.8.7";
+const REPOSITORY: &str = "https://github.com/Team/Concertina";
 
 /// Runs the parts of `.ci/release` that need no build of the program. Returns the folder with their files.
 fn release(name: &str) -> PathBuf {
@@ -40,7 +41,16 @@ fn chart_and_manifests_of_a_release_name_its_image() {
     let mut helm = helm_command();
     helm.args(["show", "chart"]).arg(&chart);
     let about: Value = serde_saphyr::from_str(&run(helm).unwrap()).unwrap();
-    assert_eq!(about["sources"][0], "https://github.com/Team/Concertina");
+    assert_eq!((&about["home"], &about["sources"][0]), (&REPOSITORY.into(), &REPOSITORY.into()));
+    let mut helm = helm_command();
+    helm.args(["template", "concertina", "--namespace", HOME, "--set", "prometheus.rule.enabled=true"])
+        .arg(&chart);
+    let rule = only(&objects(&run(helm).unwrap()), "PrometheusRule");
+    let groups = rule["spec"]["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let urls: Vec<_> = rules.filter_map(|rule| rule["annotations"]["runbook_url"].as_str()).collect();
+    let runbook = format!("{REPOSITORY}/blob/v9.8.7/docs/runbook.md#");
+    assert!(urls.len() > 20 && urls.iter().all(|url| url.starts_with(&runbook)), "{urls:?}");
     let mut helm = helm_command();
     helm.args(["show", "readme"]).arg(&chart);
     let readme = run(helm).unwrap();
@@ -84,9 +94,9 @@ fn krew_manifest_has_the_checksums_of_all_archives() {
     assert_eq!(platforms.len(), systems.len() + 1);
     for platform in platforms {
         let uri = platform["uri"].as_str().unwrap();
-        let prefix = "https://github.com/Team/Concertina/releases/download/v9.8.7/";
+        let prefix = format!("{REPOSITORY}/releases/download/v9.8.7/");
         let line =
-            format!("{}  {}\n", platform["sha256"].as_str().unwrap(), uri.strip_prefix(prefix).unwrap());
+            format!("{}  {}\n", platform["sha256"].as_str().unwrap(), uri.strip_prefix(&prefix).unwrap());
         assert!(checksums.contains(&line), "{line} is not in {checksums}");
     }
     fs::remove_dir_all(folder).unwrap();
