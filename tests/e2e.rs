@@ -48,6 +48,8 @@ mod keda;
 mod leader;
 #[path = "e2e/metrics.rs"]
 mod metrics;
+#[path = "e2e/node.rs"]
+mod node;
 #[path = "e2e/outcome.rs"]
 mod outcome;
 #[path = "e2e/policies.rs"]

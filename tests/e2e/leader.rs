@@ -6,8 +6,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::controlplane::{Keys, free_port};
+use crate::controlplane::free_port;
 use crate::election::{self, CRASH, LEASE, Replicas};
+use crate::node;
 use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually};
 use crate::rest::Rest;
 use crate::why::bind;
@@ -195,23 +196,7 @@ async fn pod(stage: &Fixture, port: u16, autoscaler: &mut Process) -> Outcome<Pr
     let holder = holder.await.context(autoscaler.tail(20))?;
     let node = holder.split('_').next().unwrap_or_default();
 
-    let keys = Keys::generate()?;
-    let file = |name: &str| stage.plane.folder().join(name);
-    std::fs::write(file("kubelet.crt"), &keys.certificate_pem)?;
-    std::fs::write(file("kubelet.key"), &keys.key_pem)?;
-    let listen = free_port()?;
-    let mut kubelet = Command::new(kubelet()?);
-    kubelet.arg(format!("--address=127.0.0.1:{listen}"));
-    kubelet.arg(format!("--tls-cert-file={}", file("kubelet.crt").display()));
-    kubelet.arg(format!("--tls-private-key-file={}", file("kubelet.key").display()));
-    let kubelet = Process::start("kubelet", kubelet, stage.plane.folder())?;
-
-    admin.create("/api/v1/nodes", &json!({"metadata": {"name": node}})).await?;
-    let status = json!({"status": {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": listen}},
-    }});
-    admin.merge(&format!("/api/v1/nodes/{node}/status"), &status).await?;
+    let kubelet = node::start(&stage.plane, node).await?;
     let pods = "/api/v1/namespaces/kube-system/pods";
     let pod = json!({
         "metadata": {"name": POD, "labels": {"app.kubernetes.io/name": "concertina"}},
@@ -225,15 +210,6 @@ async fn pod(stage: &Fixture, port: u16, autoscaler: &mut Process) -> Outcome<Pr
     let running = json!({"status": {"phase": "Running"}});
     admin.merge(&format!("{pods}/{POD}/status"), &running).await?;
     Ok(kubelet)
-}
-
-/// Builds the kubelet's port-forward server, if necessary.
-fn kubelet() -> Outcome<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet/build.sh");
-    let output = Command::new(&script).output().context(script.display())?;
-    let (printed, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure(output.status.success(), || format!("{}: {wrong}", script.display()))?;
-    Ok(printed.lines().last().unwrap_or_default().into())
 }
 
 fn why(kubeconfig: &Path, arguments: &[&str]) -> Outcome<Value> {
