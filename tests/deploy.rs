@@ -26,6 +26,8 @@ mod extensions;
 mod guides;
 #[path = "deploy/monitoring.rs"]
 mod monitoring;
+#[path = "e2e/node.rs"]
+mod node;
 #[path = "e2e/outcome.rs"]
 mod outcome;
 #[path = "deploy/release.rs"]
@@ -36,6 +38,8 @@ mod rendered;
 mod rest;
 #[path = "deploy/roles.rs"]
 mod roles;
+#[path = "deploy/walk.rs"]
+mod walk;
 
 /// The metrics API of the guides, for `adapter`.
 mod metrics {

@@ -83,7 +83,7 @@ async fn restricted_pod_refusal(plane: &ControlPlane, objects: &Objects) -> Outc
 
 /// Runs kubectl and helm as a user with full access.
 pub(crate) struct Tools {
-    kubeconfig: std::path::PathBuf,
+    pub(crate) kubeconfig: std::path::PathBuf,
 }
 
 impl Tools {

@@ -2,7 +2,7 @@
 //! [`commands::SKIPPED`]. The test fails if it runs a command that the page no longer contains.
 
 #[path = "guides/commands.rs"]
-mod commands;
+pub(crate) mod commands;
 #[path = "guides/other_software.rs"]
 mod other_software;
 
