@@ -248,7 +248,7 @@ async fn bad_page_is_an_error_of_its_pod_alone() {
     let cases = [
         (
             "100 MB",
-            PageResponse::page("# filler\n".repeat(100 << 20 >> 3)),
+            PageResponse::page(format!("# {:126}\n", "filler").repeat(100 << 20 >> 7)),
             "the page is invalid: the page has more than 4194304 bytes: raise maxBytes, or expose fewer series at this path",
         ),
         ("slow drip", slow(300, "waiting 1\nwaiting"), timeout),

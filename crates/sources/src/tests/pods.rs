@@ -264,10 +264,15 @@ async fn metric_with_too_many_series_leaves_others_of_its_page() {
 #[tokio::test(start_paused = true)]
 async fn counters_of_a_namespace_are_bounded_with_their_series() {
     let rig = Rig::new("pods: {enabled: true, maxSeries: 100000}");
-    let many = (0..70_000).map(|n| format!("many{{n=\"{n}\"}} 1\n")).collect::<Vec<_>>().concat();
-    rig.servers.serve("10.0.0.1:8080", move |_| PageResponse::page(many.clone()));
+    // One page may have half of the counters.
+    let many = (0..40_000).map(|n| format!("many{{n=\"{n}\"}} 1\n")).collect::<Vec<_>>().concat();
+    for address in ["10.0.0.1:8080", "10.0.0.2:8080"] {
+        let many = many.clone();
+        rig.servers.serve(address, move |_| PageResponse::page(many.clone()));
+    }
     let many = "{metric: many, pods: {port: http, series: many, rateSeconds: 2, intervalSeconds: 1}}";
-    let refused = rig.per_pod(many, &[pod("web", 1)]).await.unwrap_err();
+    rig.per_pod(many, &[pod("web", 1)]).await.unwrap();
+    let refused = rig.per_pod(many, &[pod("api", 2)]).await.unwrap_err();
     assert!(refused.contains("too many counters are kept for this namespace"), "{refused}");
 }
 
@@ -312,7 +317,7 @@ impl AsyncWrite for MeasuredStream {
 #[tokio::test(start_paused = true)]
 async fn request_to_a_pod_has_a_small_buffer() {
     let rig = Rig::new(PODS);
-    let page = PageResponse::page(format!("{}waiting 3\n", "# filler\n".repeat(400_000)));
+    let page = PageResponse::page(format!("{}waiting 3\n", format!("# {:126}\n", "filler").repeat(28_000)));
     rig.servers.serve("10.0.0.1:8080", move |_| page.clone());
     let largest = Arc::default();
     let dial = Arc::new(Measured(in_memory(&rig.servers, None), Arc::clone(&largest)));

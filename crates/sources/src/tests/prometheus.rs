@@ -311,9 +311,9 @@ async fn source_without_a_server_has_no_past() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timestamp_of_a_page_or_an_answer_does_not_change_the_age() {
+async fn timestamp_ahead_makes_no_page_and_no_answer_fresher() {
     let rig = Rig::new(&format!("{MAIN}\n{PODS}"));
-    rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3 99999999999999\n"));
+    rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3 1893456300000\n"));
     let reading = rig.read(WAITING, Form::PerPod, &[pod("web", 1)]).await.unwrap();
     assert_eq!((reading.values, reading.at), (Values::PerPod([("web".into(), 3.0)].into()), Instant::now()));
     let result = serde_json::json!([{"metric": {}, "value": [99_999_999_999.0, "4"]}]);
