@@ -86,7 +86,7 @@ pub enum Parsed<T> {
 /// # Errors
 /// Returns [`CliError`] for an invalid command line.
 pub fn matches(command: Command, words: &[String]) -> Result<Parsed<ArgMatches>, CliError> {
-    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
     match with_one_layout(command).try_get_matches_from(words) {
         Ok(matches) => Ok(Parsed::Options(matches)),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),

@@ -65,7 +65,7 @@ impl FlagSet {
         words: impl IntoIterator<Item = String>,
     ) -> Result<ArgMatches, FlagError> {
         let words: Vec<_> = words.into_iter().map(|word| dashed(&command, word)).collect();
-        let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+        let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
         let matches = command.try_get_matches_from(words)?;
         let arguments: Vec<String> = matches.get_many(ARGUMENTS).into_iter().flatten().cloned().collect();
         // Empty variables in scripts become empty arguments, which kube-controller-manager accepts, too.

@@ -123,7 +123,7 @@ pub async fn run(
         let clients = terminal::options::cluster::clients(&user, client_options(&refusals))?;
         cluster(options, &clients, refusals, user.namespace, clock).await
     };
-    let asking = view.progress.during("connecting", asking);
+    let asking = Box::pin(view.progress.during("connecting", asking));
     let backend = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
     match answer::answer(backend, &view, &mut out, &stop).await {
         // The reader of the pipe has stopped reading, as `head` does.
