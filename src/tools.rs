@@ -42,9 +42,6 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("completion", "Print the completion script of a shell."),
 ];
 
-/// The exit code after Ctrl-C, as that of a shell for a command that SIGINT ends.
-const INTERRUPTED: i32 = 130;
-
 /// A command with its options.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -194,7 +191,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
             let verdict = policy::run(&options, clock, stop).await?;
             Ok::<_, PolicyError>(ExitCode::from(verdict.exit_code()))
         }),
-        Command::Simulate(options) => until_stopped(async |stop| {
+        Command::Simulate(options) => until_interrupted(async |stop| {
             // A simulation blocks its thread, in runtimes with virtual time.
             let simulation = tokio::task::spawn_blocking(move || simulate::run(&options));
             tokio::select! {
@@ -202,7 +199,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
                 result = simulation => {
                     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
                 }
-                () = stop.cancelled() => std::process::exit(INTERRUPTED),
+                () = stop.cancelled() => std::process::exit(INTERRUPTED.into()),
             }
         }),
     }

@@ -96,8 +96,8 @@ async fn counts_follow_those_of_the_built_in_controller() -> Outcome {
                 .min_by_key(|a| seconds(a));
             let apart = apart.unwrap_or_default();
             let (mut bound, mut line) = (BOUND, format!("{seed}: {} of {all} s outside", seconds(&apart)));
-            if let [first, again] = pairs.as_slice() {
-                let built_in = seconds(&outside(&first[0], &again[0], seed));
+            if let [[one, _], [other, _]] = pairs.as_slice() {
+                let built_in = seconds(&outside(one, other, seed));
                 bound = bound.max(built_in * MORE / 100);
                 let _ = write!(line, ", two runs of the built-in controller {built_in} s");
             }
