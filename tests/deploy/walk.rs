@@ -16,7 +16,7 @@ use crate::outcome::{Context as _, Failure, Outcome, Process, ensure, eventually
 use crate::rendered::{HOME, flags, run};
 
 /// The time for a step of the script, such as a sync of either controller.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn script() -> String {
     format!("{}/.ci/walk", env!("CARGO_MANIFEST_DIR"))
@@ -35,7 +35,7 @@ async fn published_files_alone_hand_a_namespace_over_and_back() -> Outcome {
     script.arg(folder).env("KUBECONFIG", Tools::new(&plane)?.kubeconfig);
     let mut walk = Process::start("walk", script, plane.folder())?;
     let mut pod = Pod::start(&plane, folder).await.context(walk.tail(20))?;
-    let code = walk.wait_for_exit(Duration::from_secs(600)).await?;
+    let code = walk.wait_for_exit(Duration::from_mins(10)).await?;
     let failure = || format!("{}\n{}\n{}", walk.tail(30), pod.process.tail(20), plane.tails());
     ensure(code == Some(0), failure)?;
     eprintln!("{}", walk.tail(200));

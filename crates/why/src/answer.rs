@@ -168,7 +168,7 @@ pub(super) async fn answer(
     out: &mut dyn Write,
     stop: &CancellationToken,
 ) -> Result<Diagnosis, WhyError> {
-    let round = view.progress.during("reading HPAs, their pods and metrics", backend.round());
+    let round = Box::pin(view.progress.during("reading HPAs, their pods and metrics", backend.round()));
     let Some(first) = stop.run_until_cancelled(round).await else {
         return Err(WhyError::Interrupted);
     };
