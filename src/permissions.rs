@@ -4,7 +4,6 @@
 //! A missing essential permission makes the process unready, so a rollout stops at its first replica. Other missing
 //! permissions are only logged, and the affected HPAs report an error.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 
 use cluster::client::Clients;
 use cluster::error::ApiError;
-use cluster::permission::{Permission, Subject, allowed};
+use cluster::permission::{Missing, Permission, Subject, missing_verbs};
 
 /// The maximum number of concurrent reviews.
 const AT_ONCE: usize = 8;
@@ -23,30 +22,6 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// The interval between checks while only optional permissions are missing. The role of the built-in controller lacks
 /// some optional permissions.
 const SELDOM: Duration = Duration::from_mins(5);
-
-/// A needed permission that is not granted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// The needed permission, with all of its verbs.
-    pub permission: Permission,
-    /// The verbs that are not granted.
-    pub verbs: Vec<&'static str>,
-}
-
-impl fmt::Display for Missing {
-    /// Formats a text such as `not allowed to update horizontalpodautoscalers.autoscaling/status in the whole cluster`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Permission { namespace, names, .. } = &self.permission;
-        write!(f, "not allowed to {} {}", self.verbs.join(", "), self.permission.full_resource())?;
-        if !names.is_empty() {
-            write!(f, " {}", names.join(", "))?;
-        }
-        match namespace {
-            Some(namespace) => write!(f, " in namespace {namespace}"),
-            None => f.write_str(" in the whole cluster"),
-        }
-    }
-}
 
 /// The reason why the process is not ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -130,7 +105,16 @@ pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) 
 /// Reviews each verb of each permission. `known` contains the missing permissions of the previous check.
 pub async fn check(clients: &Clients, needed: &[Permission], known: &[Missing]) -> Checked {
     let mut checked = Checked { missing: Vec::new(), error: None };
-    let questions: Vec<_> = needed.iter().map(|permission| missing_verbs(clients, permission)).collect();
+    let questions: Vec<_> = needed
+        .iter()
+        .map(|permission| {
+            let client = match permission.subject {
+                Subject::Controller => &clients.watch,
+                Subject::Credentials => &clients.reviews,
+            };
+            missing_verbs(client, None, permission)
+        })
+        .collect();
     let mut answers = stream::iter(questions).buffered(AT_ONCE);
     let mut permissions = needed.iter();
     while let (Some(answer), Some(permission)) = (answers.next().await, permissions.next()) {
@@ -144,27 +128,6 @@ pub async fn check(clients: &Clients, needed: &[Permission], known: &[Missing]) 
         }
     }
     checked
-}
-
-async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec<&'static str>, ApiError> {
-    let mut missing = Vec::new();
-    for verb in permission.verbs {
-        let names = permission.names.iter().map(String::as_str);
-        // If the permission names no objects, the review has an empty name, which covers all objects.
-        let names: Vec<_> = names.chain(permission.names.is_empty().then_some("")).collect();
-        let mut are_allowed = true;
-        let client = match permission.subject {
-            Subject::Controller => &clients.watch,
-            Subject::Credentials => &clients.reviews,
-        };
-        for name in names {
-            are_allowed = are_allowed && allowed(client, permission, name, verb).await?;
-        }
-        if !are_allowed {
-            missing.push(*verb);
-        }
-    }
-    Ok(missing)
 }
 
 /// Logs each newly missing permission and each newly granted permission.

@@ -4,7 +4,7 @@
 //! A review is a POST that changes nothing, so the write gate admits it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
@@ -101,6 +101,18 @@ impl Permission {
         }
     }
 
+    fn attributes(&self, name: &str, verb: &str) -> ResourceAttributes {
+        ResourceAttributes {
+            group: Some(self.group.clone()),
+            resource: Some(self.resource.clone()),
+            subresource: Some(self.subresource.to_owned()),
+            verb: Some(verb.to_owned()),
+            namespace: self.namespace.clone(),
+            name: Some(name.to_owned()),
+            ..ResourceAttributes::default()
+        }
+    }
+
     /// Returns the resource with group and subresource as kubectl prints it, such as
     /// `horizontalpodautoscalers.autoscaling/status`.
     pub fn full_resource(&self) -> String {
@@ -121,6 +133,57 @@ pub fn scalar(text: &str) -> String {
     }
 }
 
+/// A needed permission that is not granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The needed permission, with all of its verbs.
+    pub permission: Permission,
+    /// The verbs that are not granted.
+    pub verbs: Vec<&'static str>,
+}
+
+impl fmt::Display for Missing {
+    /// Formats a text such as `not allowed to update horizontalpodautoscalers.autoscaling/status in the whole cluster`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Permission { namespace, names, .. } = &self.permission;
+        write!(f, "not allowed to {} {}", self.verbs.join(", "), self.permission.full_resource())?;
+        if !names.is_empty() {
+            write!(f, " {}", names.join(", "))?;
+        }
+        match namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => f.write_str(" in the whole cluster"),
+        }
+    }
+}
+
+/// Returns the verbs of the permission that the API server does not grant to a user. `None` selects the account of
+/// `client`.
+pub async fn missing_verbs(
+    client: &Client,
+    user: Option<&User>,
+    permission: &Permission,
+) -> Result<Vec<&'static str>, ApiError> {
+    let mut missing = Vec::new();
+    for verb in permission.verbs {
+        let names = permission.names.iter().map(String::as_str);
+        // If the permission names no objects, the review has an empty name, which covers all objects.
+        let names: Vec<_> = names.chain(permission.names.is_empty().then_some("")).collect();
+        let mut are_allowed = true;
+        for name in names {
+            are_allowed = are_allowed
+                && match user {
+                    None => allowed(client, permission, name, verb).await?,
+                    Some(user) => allowed_to(client, user, permission, name, verb).await?,
+                };
+        }
+        if !are_allowed {
+            missing.push(*verb);
+        }
+    }
+    Ok(missing)
+}
+
 /// Returns whether the API server grants `verb` of the permission on the object `name`. `client` must use the account
 /// that needs the permission. Sends a SelfSubjectAccessReview, which every user may send.
 pub async fn allowed(
@@ -129,17 +192,29 @@ pub async fn allowed(
     name: &str,
     verb: &str,
 ) -> Result<bool, ApiError> {
-    let attributes = ResourceAttributes {
-        group: Some(permission.group.clone()),
-        resource: Some(permission.resource.clone()),
-        subresource: Some(permission.subresource.to_owned()),
-        verb: Some(verb.to_owned()),
-        namespace: permission.namespace.clone(),
-        name: Some(name.to_owned()),
-        ..ResourceAttributes::default()
-    };
     let mut review = SelfSubjectAccessReview::default();
-    review.spec.resource_attributes = Some(attributes);
+    review.spec.resource_attributes = Some(permission.attributes(name, verb));
+    let review = client.cluster_scoped().create(&PostParams::default(), &review).await?;
+    Ok(review.status.is_some_and(|status| status.allowed))
+}
+
+/// Returns whether the API server grants `verb` of the permission on the object `name` to `user`. Sends a
+/// SubjectAccessReview.
+async fn allowed_to(
+    client: &Client,
+    user: &User,
+    permission: &Permission,
+    name: &str,
+    verb: &str,
+) -> Result<bool, ApiError> {
+    let User { name: user, groups, .. } = user.clone();
+    let spec = SubjectAccessReviewSpec {
+        user: Some(user),
+        groups: Some(groups),
+        resource_attributes: Some(permission.attributes(name, verb)),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let review = client.cluster_scoped().create(&PostParams::default(), &review).await?;
     Ok(review.status.is_some_and(|status| status.allowed))
 }
@@ -155,6 +230,22 @@ pub struct User {
     pub uid: String,
     /// Additional attributes from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// Returns the user of a ServiceAccount, without its UID.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = [
+            "system:serviceaccounts",
+            &format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated",
+        ];
+        Self {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: groups.map(str::to_owned).into(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The action under review.

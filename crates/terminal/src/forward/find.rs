@@ -102,13 +102,7 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
 /// Asks the API server whether a ServiceAccount may write the status of every HPA, as a controller may. A user who can
 /// create the pod, its namespace and the Lease cannot grant this permission.
 async fn prove(client: &Client, namespace: &str, account: &str) -> Result<(), Unproven> {
-    let groups =
-        ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
-    let user = User {
-        name: format!("system:serviceaccount:{namespace}:{account}"),
-        groups: groups.map(str::to_owned).into(),
-        ..User::default()
-    };
+    let user = User::service_account(namespace, account);
     let action = Action::ResourceAttributes(ResourceAction {
         verb: "update",
         group: "autoscaling",
