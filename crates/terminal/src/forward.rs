@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Response};
 use http_body_util::Empty;
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
@@ -30,7 +31,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::client::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::find::{Peer, Which, hostname};
+pub use self::find::{Peer, Which, hostname, may_hold};
 use cluster::body;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
@@ -297,23 +298,7 @@ impl Connection {
     /// Sends a GET of `path`, which includes the query and is encoded.
     pub async fn get(&mut self, path: &str, deadline: Instant) -> Result<Bytes, ForwardError> {
         let asking = async {
-            let broken = |error: hyper::Error| match error {
-                error if error.is_canceled() || error.is_closed() || error.is_incomplete_message() => {
-                    ForwardError::Http("the connection was closed".to_owned())
-                }
-                error => ForwardError::Http(deepest(&error)),
-            };
-            let mut request = Request::get(path)
-                .header(HOST, "localhost")
-                .header(ACCEPT, "application/json")
-                .header(USER_AGENT, concat!("concertina/", env!("CARGO_PKG_VERSION")));
-            if let Some(authorization) = &self.authorization {
-                request = request.header(AUTHORIZATION, authorization);
-            }
-            let request =
-                request.body(Empty::new()).map_err(|error| ForwardError::Http(error.to_string()))?;
-            self.sender.ready().await.map_err(broken)?;
-            let answer = self.sender.send_request(request).await.map_err(broken)?;
+            let answer = self.send(path).await?;
             if answer.status().is_success() {
                 return body::collect(answer.into_body(), LARGEST).await.map_err(ForwardError::Answer);
             }
@@ -330,6 +315,34 @@ impl Connection {
             })
         };
         timeout_at(deadline, asking).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
+    }
+
+    /// Sends a GET of the health checks at `path`, and returns their page, also if a check fails.
+    pub async fn health(&mut self, path: &str, deadline: Instant) -> Result<Bytes, ForwardError> {
+        let asking = async {
+            let answer = self.send(path).await?;
+            body::collect(answer.into_body(), LARGEST_ERROR).await.map_err(ForwardError::Answer)
+        };
+        timeout_at(deadline, asking).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
+    }
+
+    async fn send(&mut self, path: &str) -> Result<Response<Incoming>, ForwardError> {
+        let broken = |error: hyper::Error| match error {
+            error if error.is_canceled() || error.is_closed() || error.is_incomplete_message() => {
+                ForwardError::Http("the connection was closed".to_owned())
+            }
+            error => ForwardError::Http(deepest(&error)),
+        };
+        let mut request = Request::get(path)
+            .header(HOST, "localhost")
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("concertina/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let request = request.body(Empty::new()).map_err(|error| ForwardError::Http(error.to_string()))?;
+        self.sender.ready().await.map_err(broken)?;
+        self.sender.send_request(request).await.map_err(broken)
     }
 }
 

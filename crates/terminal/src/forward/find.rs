@@ -157,6 +157,13 @@ pub fn hostname(holder: &str) -> &str {
     holder.split_once('_').map_or(holder, |(host, _)| host)
 }
 
+/// Returns whether a pod may be the holder of a Lease: by its name, or because it is running and may have the hostname
+/// in the holder's identity.
+pub fn may_hold(pod: &Pod, holder: &str) -> bool {
+    let host = hostname(holder);
+    pod.name_any() == host || is_on(pod, host)
+}
+
 /// Returns whether a pod is running and may have the hostname `host`.
 fn is_on(pod: &Pod, host: &str) -> bool {
     let Some(spec) = &pod.spec else { return false };
