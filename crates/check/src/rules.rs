@@ -1,15 +1,19 @@
 //! The items that follow from the readings. Pure: the time is an argument.
 
+mod installed;
+
 use autoscaling::settings::Version;
 use controller::election::leases::Record;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::readings::{Api, Requirements, Surroundings};
+use crate::readings::{Api, Installation, Requirements, Surroundings};
 use crate::report::{Item, Mark, item};
 use cluster::error::ApiError;
 use cluster::permission::Missing;
 use terminal::words;
 
+pub(crate) use self::installed::guard_objects;
+pub use self::installed::installation;
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -196,4 +200,9 @@ pub fn found<T>(deployments: &Result<Vec<T>, ApiError>) -> Option<Item> {
             Some(item(Mark::Problem, NAME, text, INSTALL))
         }
     }
+}
+
+/// Returns whether an installation is a dry run.
+pub(crate) fn is_shadow(installation: &Installation) -> bool {
+    installation.config.as_ref().is_ok_and(|config| config.controller.dry_run)
 }
