@@ -4,6 +4,8 @@ use std::error::Error;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 
+use check::CheckError;
+use check::options::CheckOptions;
 use console::command as page;
 use console::command::options::ConsoleOptions;
 use demo::Screen;
@@ -32,6 +34,7 @@ use flags::{CliError, Config, Parsed, Program};
 /// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("why", "Explain the replica count of an HPA and its next decision."),
+    ("check", "Check the installations in a cluster, or whether it is ready for one."),
     ("console", "Show all HPAs of a cluster on a page in the browser."),
     ("policy", "Check scaling policies, and import them from other autoscalers."),
     ("sources", "Import the configuration of prometheus-adapter as sources and scaling policies."),
@@ -45,6 +48,8 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
 /// A command with its options.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
+    /// Check the installations, or the cluster.
+    Check(Box<CheckOptions>),
     /// Serve a page with all HPAs.
     Console(Box<ConsoleOptions>),
     /// Run the demo.
@@ -66,6 +71,9 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<
     let (name, rest) = words.split_first()?;
     let program = &program.to_string();
     Some(match name.as_str() {
+        "check" => read(check::options::command(program), rest, |matches| {
+            Ok(Command::Check(Box::new(check::options::options(matches))))
+        }),
         "console" => read(page::options::command(program), rest, |matches| {
             Ok(Command::Console(Box::new(page::options::options(matches))))
         }),
@@ -95,9 +103,10 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<
 }
 
 /// Returns the commands with their subcommands, for completion and manual pages.
-pub(crate) fn commands(program: &str) -> [clap::Command; 8] {
+pub(crate) fn commands(program: &str) -> [clap::Command; 9] {
     [
         why::options::command(program),
+        check::options::command(program),
         page::options::command(program),
         policy::options::command(program),
         policy::options::sources_command(program),
@@ -126,6 +135,7 @@ impl Command {
     /// Returns the logging options. `None` disables logs, so that they do not mix with the output.
     pub fn logging(&self) -> Option<Logging> {
         let logging = match self {
+            Self::Check(options) => options.logging,
             Self::Console(options) => options.logging,
             Self::Demo(options) => options.logging,
             Self::Why(options) => options.logging,
@@ -170,6 +180,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
     }
     match command {
+        Command::Check(options) => until_interrupted(async |stop| {
+            let verdict = check::run(&options, clock, stop).await?;
+            Ok::<_, CheckError>(ExitCode::from(verdict.exit_code()))
+        }),
         Command::Console(options) => until_interrupted(async |stop| page::run(&options, clock, stop).await),
         Command::Demo(options) => until_interrupted(async |stop| {
             let screen = Screen::stdout(options.color);
@@ -221,6 +235,7 @@ mod tests {
         for words in [
             &["demo", "--for", "60s", "--port=0"][..],
             &["why", "web", "-n", "shop"],
+            &["check", "--pre"],
             &["console", "--port=0"],
             &["parity", "--shadow=ops/shadow"],
             &["simulate", "a.yaml"],

@@ -22,7 +22,8 @@
 //! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`watch`], for `why` | list each |
 //! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
 //! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
-//! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
+//! | `GET /version`, `/apis` | [`server`], `why`, `check` | none (discovery) |
+//! | `GET` of Deployments, ConfigMaps, monitors, guards, an APIService, and of pods in `kube-system` | `check` | get or list each, optional |
 //! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`permission`] | create `tokenreviews.authentication.k8s.io` |
 //! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`permission`] | create `subjectaccessreviews.authorization.k8s.io` |
 //! | `GET /api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication` | `serve` | get the ConfigMap |
