@@ -1,4 +1,6 @@
-//! Tests of the rules by table.
+//! Tests of the rules by table, and of the command against the embedded cluster.
+
+mod command;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
