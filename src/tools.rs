@@ -37,7 +37,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("check", "Check the installations in a cluster, or whether it is ready for one."),
     ("console", "Show all HPAs of a cluster on a page in the browser."),
     ("policy", "Check scaling policies, and import them from other autoscalers."),
-    ("sources", "Import the configuration of prometheus-adapter as sources and scaling policies."),
+    ("sources", "Check the file of metric sources, and import the configuration of prometheus-adapter."),
     ("handover", "Hand HPAs over from the built-in controller to Concertina, and back."),
     ("parity", "Compare a dry run with the built-in controller."),
     ("simulate", "Simulate HPAs and their workloads in virtual time."),
@@ -58,7 +58,7 @@ pub enum Command {
     Why(Box<WhyOptions>),
     /// Compare a dry run with the built-in controller.
     Parity(Box<ParityOptions>),
-    /// Check or import scaling policies, or import sources.
+    /// Check or import scaling policies or sources.
     Policy(PolicyOptions),
     /// Hand HPAs over from the built-in controller, or back.
     Handover(Box<HandoverOptions>),
@@ -142,7 +142,11 @@ impl Command {
             Self::Parity(options) => options.logging,
             Self::Handover(options) => options.logging,
             Self::Policy(PolicyOptions::Check(options)) => options.logging,
-            Self::Policy(PolicyOptions::Import { .. } | PolicyOptions::ImportSources { .. })
+            Self::Policy(
+                PolicyOptions::Import { .. }
+                | PolicyOptions::ImportSources { .. }
+                | PolicyOptions::CheckSources { .. },
+            )
             | Self::Simulate(_) => return None,
         };
         (logging.verbosity > 0).then_some(logging)
@@ -243,6 +247,7 @@ mod tests {
             &["policy", "check", "--offline", "a.yaml"],
             &["policy", "import", "-f", "a.yaml"],
             &["sources", "import", "-f", "a.yaml"],
+            &["sources", "check", "a.yaml"],
         ] {
             assert!(matches!(read(words), Ok(Invocation::Tool(_))), "{words:?}");
             assert!(matches!(read(&[words[0], "-h"]), Ok(Invocation::Help(_))), "{words:?}");

@@ -2,12 +2,13 @@
 //! and sources.
 //!
 //! `check` reports each field without effect, and shows the HPAs that the policies match. `import` prints
-//! ScalingPolicies. The rules of both commands are in the crate [`policies`].
+//! ScalingPolicies. `sources check` validates the file of metric sources. The rules of both commands are in the crate [`policies`].
 
 mod check;
 mod document;
 mod import;
 pub mod options;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -166,6 +167,7 @@ async fn answer(
             let read = objects(files).await?;
             import::run_with_sources(files, &read, sources.as_deref(), clock.now(), out, notes)
         }
+        PolicyOptions::CheckSources { files } => sources::run(files, out),
         PolicyOptions::Check(options) => {
             let read = objects(&options.files).await?;
             let (clients, namespace) = connect(options)?;

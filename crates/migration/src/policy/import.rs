@@ -164,7 +164,8 @@ pub(super) fn objects(files: &[PathBuf]) -> Result<Vec<FileObject>, PolicyError>
     Ok(objects)
 }
 
-fn text(path: &Path) -> Result<String, PolicyError> {
+/// Reads a file, or standard input for the path `-`.
+pub(super) fn text(path: &Path) -> Result<String, PolicyError> {
     let failed = |error| PolicyError::File { path: path.to_owned(), error };
     let mut bytes = Vec::new();
     let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
@@ -179,7 +180,8 @@ fn text(path: &Path) -> Result<String, PolicyError> {
     String::from_utf8(bytes).map_err(|_| PolicyError::NotText { path: path.to_owned() })
 }
 
-fn documents(path: &Path, text: &str) -> Result<Vec<FileObject>, PolicyError> {
+/// Returns the objects of a text. Lists are replaced by their items, and empty documents are skipped.
+pub(super) fn documents(path: &Path, text: &str) -> Result<Vec<FileObject>, PolicyError> {
     let documents: Vec<Value> = values::documents(text).map_err(|YamlError { line, message }| {
         PolicyError::Form { path: path.to_owned(), document: document_of(text, line), problem: message }
     })?;

@@ -27,6 +27,11 @@ pub enum PolicyOptions {
         /// `--sources`: the file for the sources. With `None`, the sources are printed before the policies.
         sources: Option<PathBuf>,
     },
+    /// `sources check`: validate files of metric sources.
+    CheckSources {
+        /// The files. `-` means standard input.
+        files: Vec<PathBuf>,
+    },
 }
 
 /// The options of `policy check`.
@@ -53,16 +58,44 @@ pub fn sources_command(program: &str) -> Command {
     Command::new("sources")
         .no_binary_name(true)
         .bin_name(format!("{program} sources"))
-        .about("Converts the configuration of prometheus-adapter to sources and scaling policies.")
+        .about("Checks the file of metric sources, and converts the configuration of prometheus-adapter to it.")
         .after_help(format!(
-            "Example:\n\
+            "Examples:\n\
+             \x20 # Before a restart, which an invalid file prevents\n\
+             \x20 {program} sources check sources.yaml\n\
+             \x20 helm template ./my-chart | {program} sources check -\n\
+             \x20 # From prometheus-adapter\n\
              \x20 kubectl get configmap,deployment -n monitoring -o yaml > adapter.yaml\n\
              \x20 kubectl get hpa -A -o yaml > hpas.yaml\n\
              \x20 {program} sources import -f adapter.yaml -f hpas.yaml --sources sources.yaml > policies.yaml",
         ))
         .subcommand_required(true)
         .disable_help_subcommand(true)
-        .subcommand(sources_import())
+        .subcommands([sources_check(), sources_import()])
+}
+
+/// Returns the subcommand `sources check`.
+fn sources_check() -> Command {
+    Command::new("check")
+        .about("Validates the file of metric sources as the controller does")
+        .long_about(
+            "Validates the file of --metric-sources with the parser of the controller, and names the invalid\n\
+             field. Also reads a ConfigMap with the file, among other objects. No cluster is\n\
+             read, and no source is contacted.",
+        )
+        .after_help(
+            "Exit code: 0 if every file is valid, 3 if one is not, 1 if a file cannot be read or is no file of\n\
+             sources, 2 for an invalid command line.",
+        )
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .required(true)
+                .action(ArgAction::Append)
+                .num_args(1..)
+                .value_parser(value_parser!(PathBuf))
+                .help("File of metric sources, or ConfigMap with it, as YAML or JSON; - reads standard input"),
+        )
 }
 
 /// Returns the subcommand `sources import` with its flags.
@@ -147,6 +180,7 @@ pub(crate) fn commands() -> [Command; 2] {
 /// Reads the options from the arguments.
 pub fn sources_options(matches: &ArgMatches) -> Result<PolicyOptions, CliError> {
     match matches.subcommand() {
+        Some(("check", matches)) => Ok(PolicyOptions::CheckSources { files: files(matches, "file")? }),
         Some((_, matches)) => Ok(PolicyOptions::ImportSources {
             files: shared::given_files(matches)?,
             sources: matches.get_one::<PathBuf>("sources").cloned(),
@@ -185,7 +219,9 @@ mod tests {
     fn subcommands_take_files_and_standard_input() {
         let files = |words: &[&str]| match read(words).unwrap() {
             PolicyOptions::Check(options) => (options.files, Some(options.offline)),
-            PolicyOptions::Import { files } | PolicyOptions::ImportSources { files, .. } => (files, None),
+            PolicyOptions::Import { files }
+            | PolicyOptions::ImportSources { files, .. }
+            | PolicyOptions::CheckSources { files } => (files, None),
         };
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(files(&["check", "a.yaml"]), (paths(&["a.yaml"]), Some(false)));
@@ -211,7 +247,9 @@ mod tests {
         };
         assert_eq!(read(&["import", "-f", "a.yaml"]), Ok(options(None)));
         assert_eq!(read(&["import", "-fa.yaml", "--sources=b.yaml"]), Ok(options(Some("b.yaml"))));
-        for wrong in [&[][..], &["import"], &["check", "a"]] {
+        let files = vec!["a.yaml".into(), "-".into()];
+        assert_eq!(read(&["check", "a.yaml", "-"]), Ok(PolicyOptions::CheckSources { files }));
+        for wrong in [&[][..], &["import"], &["check"], &["check", "-", "-"]] {
             assert!(read(wrong).is_err(), "{wrong:?}");
         }
     }
