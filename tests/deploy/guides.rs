@@ -252,6 +252,9 @@ fn install_upgrade_uninstall(workspace: &Workspace<'_>) -> Outcome {
     let install = workspace.page("getting-started/install.md")?;
     let manifest = install.block("# my-concertina/kustomization.yaml")?;
     fs::write(&own, manifest)?;
+    // Without metrics-server, the checks report a problem.
+    let before = install.explain("concertina check --pre", "concertina check --pre")?;
+    ensure(before.contains("√ permissions"), || format!("no permissions in:\n{before}"))?;
     install.note("kubectl create namespace concertina-system")?;
     install.run("kubectl apply -k ../my-concertina")?;
     let image = "kubectl -n concertina-system get deployment concertina -o \
@@ -260,6 +263,10 @@ fn install_upgrade_uninstall(workspace: &Workspace<'_>) -> Outcome {
     ensure(installed == "registry.example.com/concertina:v0.1.0", || format!("installed {installed}"))?;
     install.run("kubectl get hpa -A")?;
     install.explain("concertina why -A", "concertina why -A")?;
+    let check = install.explain("concertina check", "concertina check")?;
+    for line in ["concertina-system/concertina\n", "√ permissions", "× lease"] {
+        ensure(check.contains(line), || format!("no {line} in:\n{check}"))?;
+    }
 
     let upgrade = workspace.page("guides/upgrade.md")?;
     fs::write(&own, manifest.replace("v0.1.0", "v0.2.0"))?;
@@ -279,6 +286,9 @@ fn install_upgrade_uninstall(workspace: &Workspace<'_>) -> Outcome {
         "kubectl delete -k ../my-concertina",
         "kubectl -n concertina-system delete lease concertina",
     ] {
+        if line.starts_with("kubectl delete") {
+            uninstall.explain("concertina check", "concertina check")?;
+        }
         uninstall.run(line)?;
     }
     nothing_is_left(workspace).context("uninstall.md")?;

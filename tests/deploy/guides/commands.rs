@@ -30,11 +30,6 @@ pub(crate) const SKIPPED: &[(&str, &str, Skip)] = &[
     ("getting-started/kind.md", "kubectl -n try get hpa web --watch", Skip::Terminal),
     ("getting-started/install.md", "docker ", Skip::Docker),
     ("getting-started/install.md", "kubectl -n concertina-system rollout status", Skip::Pods),
-    ("getting-started/install.md", "kubectl -n concertina-system port-forward", Skip::Pods),
-    ("getting-started/install.md", "sleep", Skip::Pods),
-    ("getting-started/install.md", "curl", Skip::Pods),
-    ("getting-started/install.md", "kill", Skip::Pods),
-    ("getting-started/install.md", "POD=", Skip::Pods),
     ("getting-started/managed-clusters.md", "kubectl -n concertina-system rollout status", Skip::Pods),
     ("getting-started/managed-clusters.md", "concertina handover enable", Skip::Handover),
     ("getting-started/managed-clusters.md", "concertina handover check", Skip::Handover),
@@ -43,11 +38,6 @@ pub(crate) const SKIPPED: &[(&str, &str, Skip)] = &[
     ("getting-started/shadow.md", "concertina parity", Skip::Pods),
     ("guides/keda.md", "concertina handover enable", Skip::Handover),
     ("guides/keda.md", "concertina handover disable", Skip::Handover),
-    ("guides/uninstall.md", "kubectl -n concertina-system port-forward", Skip::Pods),
-    ("guides/uninstall.md", "POD=", Skip::Pods),
-    ("guides/uninstall.md", "sleep", Skip::Pods),
-    ("guides/uninstall.md", "curl", Skip::Pods),
-    ("guides/uninstall.md", "kill", Skip::Pods),
     ("guides/upgrade.md", "kubectl -n concertina-system rollout status", Skip::Pods),
 ];
 
