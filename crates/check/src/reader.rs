@@ -92,7 +92,7 @@ impl Reader<'_> {
         };
         let versions: Vec<String> = found.versions.into_iter().map(|version| version.version).collect();
         let preferred = found.preferred_version.map(|version| version.version);
-        let Some(version) = preferred.as_ref().or(versions.first()) else { return Api::Absent };
+        let Some(version) = preferred.as_ref().or_else(|| versions.first()) else { return Api::Absent };
         // The list of an adapter can be large, so it is not read.
         match client.open(&Call::get(["apis", group, version])).await {
             Ok(_) => Api::Served(versions),

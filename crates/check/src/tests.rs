@@ -203,10 +203,10 @@ fn requirements_are_judged_one_by_one() {
 #[test]
 fn installation_is_judged_item_by_item() {
     type Change = fn(&mut Installation);
-    fn denied(essential: bool) -> Result<Vec<Missing>, ApiError> {
+    fn denied(essential: bool) -> Vec<Missing> {
         let without = "no HPA is scaled";
         let permission = cluster::permission::Permission { essential, without, ..row("", "pods", &["list"]) };
-        Ok(vec![Missing { permission, verbs: vec!["list"] }])
+        vec![Missing { permission, verbs: vec!["list"] }]
     }
     fn lease(read: &mut Installation, record: Result<Option<Record>, ApiError>) {
         read.lease.as_mut().unwrap().record = record;
@@ -214,9 +214,9 @@ fn installation_is_judged_item_by_item() {
     fn state(read: &mut Installation, text: &str) {
         read.leader = Some(Ok(leader(&[("takeover", true, text)])));
     }
-    fn sources(text: Option<&str>) -> Option<SourceText> {
+    fn sources(text: Option<&str>) -> SourceText {
         let text = text.map(str::to_owned);
-        Some(SourceText::Text { config_map: "files".to_owned(), key: "sources.yaml".to_owned(), text })
+        SourceText::Text { config_map: "files".to_owned(), key: "sources.yaml".to_owned(), text }
     }
     let cases: [(Change, &str, Mark, &str); 26] = [
         (|_| {}, "deployment", Mark::Good, "2 of 2 replicas"),
@@ -229,17 +229,22 @@ fn installation_is_judged_item_by_item() {
             Mark::Warning,
             "9.0",
         ),
-        (|read| read.missing = denied(true), "permissions", Mark::Problem, "not allowed to list pods"),
-        (|read| read.missing = denied(false), "permissions", Mark::Warning, "no HPA is scaled"),
+        (|read| read.missing = Ok(denied(true)), "permissions", Mark::Problem, "not allowed to list pods"),
+        (|read| read.missing = Ok(denied(false)), "permissions", Mark::Warning, "no HPA is scaled"),
         (|read| read.missing = Err(failure()), "permissions", Mark::Warning, "no answer"),
-        (|read| read.sources = sources(Some("pods: {enabled: true}")), "metric-sources", Mark::Good, "pods"),
         (
-            |read| read.sources = sources(Some("pods: {concurrency: 0}")),
+            |read| read.sources = Some(sources(Some("pods: {enabled: true}"))),
+            "metric-sources",
+            Mark::Good,
+            "pods",
+        ),
+        (
+            |read| read.sources = Some(sources(Some("pods: {concurrency: 0}"))),
             "metric-sources",
             Mark::Problem,
             "pods.concurrency",
         ),
-        (|read| read.sources = sources(None), "metric-sources", Mark::Problem, "has no sources.yaml"),
+        (|read| read.sources = Some(sources(None)), "metric-sources", Mark::Problem, "has no sources.yaml"),
         (|read| read.sources = Some(SourceText::Elsewhere), "metric-sources", Mark::Warning, "sources check"),
         (
             |read| read.sources = Some(SourceText::Unread(failure())),

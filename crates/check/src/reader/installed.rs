@@ -282,7 +282,7 @@ fn is_enabled(words: &[&str]) -> bool {
         match word.trim_start_matches('-').split_once('=') {
             Some(("controllers", list)) => names.extend(list.split(',')),
             None if *word == "--controllers" => {
-                names.extend(words.next().into_iter().flat_map(|list| list.split(',')))
+                names.extend(words.next().into_iter().flat_map(|list| list.split(',')));
             }
             _ => {}
         }

@@ -87,15 +87,7 @@ fn sources_check() -> Command {
             "Exit code: 0 if every file is valid, 3 if one is not, 1 if a file cannot be read or is no file of\n\
              sources, 2 for an invalid command line.",
         )
-        .arg(
-            Arg::new("file")
-                .value_name("FILE")
-                .required(true)
-                .action(ArgAction::Append)
-                .num_args(1..)
-                .value_parser(value_parser!(PathBuf))
-                .help("File of metric sources, or ConfigMap with it, as YAML or JSON; - reads standard input"),
-        )
+        .args(shared::files())
 }
 
 /// Returns the subcommand `sources import` with its flags.
@@ -180,7 +172,7 @@ pub(crate) fn commands() -> [Command; 2] {
 /// Reads the options from the arguments.
 pub fn sources_options(matches: &ArgMatches) -> Result<PolicyOptions, CliError> {
     match matches.subcommand() {
-        Some(("check", matches)) => Ok(PolicyOptions::CheckSources { files: files(matches, "file")? }),
+        Some(("check", matches)) => Ok(PolicyOptions::CheckSources { files: shared::given_files(matches)? }),
         Some((_, matches)) => Ok(PolicyOptions::ImportSources {
             files: shared::given_files(matches)?,
             sources: matches.get_one::<PathBuf>("sources").cloned(),
