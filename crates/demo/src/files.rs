@@ -11,8 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
-use super::DemoError;
-use super::world::NAMESPACE;
+use super::{DemoError, NAMESPACE};
 use cluster::platform;
 
 /// The text of the file with the controller's metric sources.

@@ -46,6 +46,8 @@ use self::observe::{Observer, Snapshot, Syncs};
 pub use self::screen::Screen;
 use self::world::DemoWorld;
 
+/// The namespace of the workloads.
+const NAMESPACE: &str = "shop";
 /// The interval between snapshots of the cluster.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);
 /// The time between the start of the cluster and the start of the controller. For a new pod, the controller uses a cpu

@@ -11,9 +11,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::NAMESPACE;
 use super::files::Files;
 use super::observe::Observer;
-use super::world::{self, DemoWorld, NAMESPACE};
+use super::world::{self, DemoWorld};
 use super::{Screen, intro, run, show, summary};
 use crate::options::DemoOptions;
 use clock::{SharedClock, VirtualClock};

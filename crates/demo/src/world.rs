@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::NAMESPACE;
 use super::files::Files;
 use clock::SharedClock;
 use cluster::platform;
@@ -30,8 +31,6 @@ use sources::{Dial, FileError, InMemory, Sources};
 use terminal::forward::hostname;
 use terminal::values::text;
 
-/// The namespace of the workloads.
-pub(super) const NAMESPACE: &str = "shop";
 /// The namespace of the controller's Lease and pod, as in an installation.
 const SYSTEM: &str = "concertina-system";
 /// The user of the controller's pod.

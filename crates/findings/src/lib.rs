@@ -4,7 +4,7 @@
 //! The caller supplies [`Facts`], such as the pods and the responses of the metrics APIs. A missing fact causes no
 //! finding. `concertina why` and `concertina console` supply them.
 //!
-//! To add a finding: a row in `id.rs`, a function in `limits.rs`, `metrics.rs` or `target.rs` with a test beside it, a
+//! To add a finding: a row in `id.rs`, a function in `limits.rs`, `metrics.rs` or `target.rs` with a test in its file, a
 //! line in [`findings`], and `UPDATE_DOCS=1 cargo test -p findings findings_page`. A fact that is missing is a field of
 //! [`Facts`], which `Situation::facts` of the crate `why` fills.
 //!

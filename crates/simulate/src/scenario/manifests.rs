@@ -66,12 +66,12 @@ pub(super) fn inline_hpas(document: &mut Node) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses an item that has other fields beside its `file`.
+/// Refuses an item that has other fields than its `file`.
 fn only(item: &Node, valid: &[&str], field: &str) -> Result<(), Problem> {
     let Content::Map(entries) = &item.content else { return Ok(()) };
     match entries.iter().find(|(key, _)| !valid.contains(&key.name.as_str())) {
         Some((key, _)) => {
-            let message = format!("unknown field {} beside it{}", key.name, suggestion(&key.name, valid));
+            let message = format!("unknown field {} next to it{}", key.name, suggestion(&key.name, valid));
             Err(Problem::new(key.location.clone(), field, message))
         }
         None => Ok(()),
@@ -405,11 +405,11 @@ mod tests {
         for (text, expected) in [
             (
                 "hpas: [{file: web.yaml, spec: {}}]",
-                "a.yaml:1: hpas[0].file: unknown field spec beside it; valid names are file",
+                "a.yaml:1: hpas[0].file: unknown field spec next to it; valid names are file",
             ),
             (
                 "policies: [{file: web.yaml, hpas: web}]",
-                "a.yaml:1: policies[0].file: unknown field hpas beside it; did you mean \"hpa\"?",
+                "a.yaml:1: policies[0].file: unknown field hpas next to it; did you mean \"hpa\"?",
             ),
         ] {
             let mut document = Node::read("a.yaml", text).unwrap();
