@@ -99,6 +99,17 @@ pub enum DecisionPath {
     Deleted,
 }
 
+impl DecisionPath {
+    /// Returns whether another count than that of the decision may be applied, such as that of a scaling policy. If
+    /// several HPAs control the same pods, their other counts could conflict.
+    pub fn allows_other_count(self) -> bool {
+        match self {
+            Self::Metrics | Self::Disabled | Self::AboveMax | Self::BelowMin | Self::NoSelector => true,
+            Self::NoScale | Self::Ambiguous | Self::Deleted => false,
+        }
+    }
+}
+
 /// The stabilization of the proposal by recent recommendations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

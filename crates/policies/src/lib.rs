@@ -189,10 +189,8 @@ impl Rules {
             steps.extend(guarded.steps.into_iter().map(Step::Guard));
             count = Some(guarded.replicas);
         }
-        // A mode has no effect without a Scale or an HPA. If several HPAs control the same pods, their pinned counts
-        // could conflict.
-        let has_count = *decision.verdict() != Verdict::NoScale
-            && !matches!(path, DecisionPath::Ambiguous | DecisionPath::Deleted);
+        // A mode has no effect without a Scale or an HPA.
+        let has_count = *decision.verdict() != Verdict::NoScale && path.allows_other_count();
         let mut applied = count;
         if has_count {
             let (moded, step) = resolve::apply(&self.mode, current, count);
