@@ -66,9 +66,9 @@ async fn second_console_has_a_port_and_a_token_of_its_own() {
     // The token of one console does not open another console.
     let host = other.strip_prefix("http://").unwrap().split_once('/').unwrap().0;
     request(&format!("http://{host}/{}/", token(&one)), "", "the token is missing or wrong").await;
-    assert!(interrupt(first).await.success());
+    assert!(interrupt(first).await.code() == Some(130));
     request(&other, "", "<!doctype html>").await;
-    assert!(interrupt(second).await.success());
+    assert!(interrupt(second).await.code() == Some(130));
     std::fs::remove_file(kubeconfig).unwrap();
 }
 
@@ -81,7 +81,7 @@ async fn interrupt_ends_the_console_in_every_state() {
     let (_, kubeconfig, _stop) = serve("interrupt-list", &waiting).await;
     let mut console = program(&kubeconfig).spawn().unwrap();
     url(&mut console).await;
-    assert!(interrupt(console).await.success(), "during the list");
+    assert!(interrupt(console).await.code() == Some(130), "during the list");
     std::fs::remove_file(kubeconfig).unwrap();
     // A stream is open, and a second request is in flight.
     let (_, kubeconfig, _stop) = serve("interrupt-page", &cluster_with(four())).await;
@@ -93,7 +93,7 @@ async fn interrupt_ends_the_console_in_every_state() {
         let mut second = TcpStream::connect(host).await.unwrap();
         let text = format!("GET /{token}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         second.write_all(text.as_bytes()).await.unwrap();
-        assert!(interrupt(console).await.success(), "{path}");
+        assert!(interrupt(console).await.code() == Some(130), "{path}");
     }
     // The API server is unavailable.
     let gone = cluster_with(four());
@@ -101,7 +101,7 @@ async fn interrupt_ends_the_console_in_every_state() {
     let (_, kubeconfig_of_gone, _stop) = serve("interrupt-gone", &gone).await;
     let mut console = program(&kubeconfig_of_gone).spawn().unwrap();
     url(&mut console).await;
-    assert!(interrupt(console).await.success(), "without an API server");
+    assert!(interrupt(console).await.code() == Some(130), "without an API server");
     std::fs::remove_file(kubeconfig).unwrap();
     std::fs::remove_file(kubeconfig_of_gone).unwrap();
 }
