@@ -156,9 +156,10 @@ async fn namespace_has_one_line_per_hpa_with_findings_first() {
     stage.create(hpa("busy", &[external("queue", "1")]));
     let (found, table) = ask(&stage, &[]).await;
     assert_eq!(found.unwrap(), Diagnosis::Findings);
-    let names: Vec<_> =
-        table.lines().map(|line| line.split_whitespace().nth(2).unwrap().to_owned()).collect();
+    let (rows, summary) = table.trim_end().rsplit_once('\n').unwrap();
+    let names: Vec<_> = rows.lines().map(|line| line.split_whitespace().nth(2).unwrap().to_owned()).collect();
     assert_eq!(names, ["NAME", "absent", "busy", "web"], "{table}");
+    assert_eq!(summary, "3 HPAs: 1 error, 2 ok");
     let elsewhere = ask(&stage, &["-A"]).await.1;
     assert_eq!(elsewhere, table);
     // Lists of the whole cluster are read only with -A.
