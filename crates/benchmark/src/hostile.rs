@@ -214,7 +214,8 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
         part(options, &workload, &mut server, &mut guarded, options.attacked).await?;
     let restarted = if way.restarts() {
         let (standby, time) = restart(&mut guarded).await?;
-        sleep(options.warm_up).await;
+        // The Lease of the killed leader must expire, and each HPA then needs its first sync.
+        sleep(options.warm_up + 2 * options.period).await;
         server.measure(options.attacked, guarded.controller.pid).await?;
         hostile = part(options, &workload, &mut server, &mut guarded, options.attacked).await?.0;
         standby.stop().await?;
