@@ -227,6 +227,8 @@ fn command_line(workspace: &Workspace<'_>) -> Outcome {
     for output in [one, namespace, all] {
         ensure(output.contains("web"), || format!("no HPA in:\n{output}"))?;
     }
+    let errors = page.explain("concertina why -A --state=error", "concertina why -A --state=error")?;
+    ensure(errors.contains(" HPA"), || format!("no number of HPAs in:\n{errors}"))?;
     page.is_complete()
 }
 
