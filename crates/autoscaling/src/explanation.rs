@@ -100,8 +100,8 @@ pub enum DecisionPath {
 }
 
 impl DecisionPath {
-    /// Returns whether another count than that of the decision may be applied, such as that of a scaling policy. If
-    /// several HPAs control the same pods, their other counts could conflict.
+    /// Returns whether another count than that of the decision may be applied, such as that of a scaling policy. This
+    /// needs a Scale and an HPA. If several HPAs control the same pods, their other counts could conflict.
     pub fn allows_other_count(self) -> bool {
         match self {
             Self::Metrics | Self::Disabled | Self::AboveMax | Self::BelowMin | Self::NoSelector => true,

@@ -72,7 +72,7 @@ mod tests;
 use autoscaling::explanation::DecisionPath;
 use autoscaling::history::History;
 use autoscaling::pod::{ConditionStatus, Phase, Pod};
-use autoscaling::{Decision, Evaluation, Verdict};
+use autoscaling::{Decision, Evaluation};
 use jiff::Timestamp;
 
 use crate::bounds::ScheduleStep;
@@ -189,10 +189,8 @@ impl Rules {
             steps.extend(guarded.steps.into_iter().map(Step::Guard));
             count = Some(guarded.replicas);
         }
-        // A mode has no effect without a Scale or an HPA.
-        let has_count = *decision.verdict() != Verdict::NoScale && path.allows_other_count();
         let mut applied = count;
-        if has_count {
+        if path.allows_other_count() {
             let (moded, step) = resolve::apply(&self.mode, current, count);
             applied = moded;
             steps.extend(step.map(Step::Mode));
