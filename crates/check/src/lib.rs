@@ -35,9 +35,6 @@ use terminal::explain::Style;
 use terminal::options::leader::NAMESPACES;
 use terminal::options::{EncodeError, Output, Verdict, cluster};
 
-/// kubectl's request rate, per second.
-const QPS: f32 = 50.0;
-const BURST: u32 = 300;
 /// The time limit of a request.
 const REQUEST: Duration = Duration::from_secs(10);
 
@@ -71,7 +68,7 @@ pub enum CheckError {
 
 /// Returns client options at kubectl's rate, which refuse every write.
 pub fn client_options() -> ClientOptions {
-    ClientOptions { qps: QPS, burst: BURST, request_timeout: REQUEST, ..cluster::reads_only() }
+    ClientOptions { request_timeout: REQUEST, ..cluster::at_kubectl_rate(cluster::reads_only()) }
 }
 
 /// Checks the user's cluster, and prints each section as soon as it is known.

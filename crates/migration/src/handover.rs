@@ -31,14 +31,11 @@ use coexist::handover::scope::ControllerName;
 use engine::store::Key;
 use terminal::address::{AddressError, connect};
 use terminal::explain::{Style, Zone};
-use terminal::options::Verdict;
-use terminal::options::{EncodeError, Output};
+use terminal::options::cluster::at_kubectl_rate;
+use terminal::options::{EncodeError, Output, Verdict};
 use terminal::progress::Progress;
 
 const API_VERSION: &str = "concertina/v1";
-/// kubectl's request rate, per second.
-const QPS: f32 = 50.0;
-const BURST: u32 = 300;
 
 /// The reason why no answer is available. Exit code 1.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +141,7 @@ fn listed(existing: &[String]) -> String {
 
 /// Returns client options at kubectl's rate. They permit writes, because the commands change labels.
 pub fn client_options() -> ClientOptions {
-    ClientOptions { qps: QPS, burst: BURST, ..ClientOptions::default() }
+    at_kubectl_rate(ClientOptions::default())
 }
 
 /// Runs a command with the user's kubeconfig, and prints its answer to standard output.

@@ -24,7 +24,6 @@ use super::{Scope, WhyError, from, sources};
 use clock::{SharedClock, ShiftedClock};
 use cluster::call::Call;
 use cluster::client::{ClientOptions, Clients};
-use cluster::gate::{Gate, Refusal};
 use cluster::server::{self, Server};
 use controller::assembly::{Parts, Phase};
 use controller::options::Options;
@@ -36,23 +35,15 @@ use journal::record::wire::{ControllerInfo, DecisionList};
 use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 use terminal::flag_use::FlagUse;
+use terminal::options::cluster::{at_kubectl_rate, reads_only};
 use terminal::options::leader::Leader as Lease;
 
 /// Maximum number of concurrent decisions.
 const AT_ONCE: usize = 8;
-/// kubectl's request rate, per second.
-const QPS: f32 = 50.0;
-const BURST: u32 = 300;
 
 /// Returns client options for reads only, at kubectl's rate.
 pub fn client_options(refusals: &Arc<Refusals>) -> ClientOptions {
-    ClientOptions {
-        qps: QPS,
-        burst: BURST,
-        gate: Gate::refusing(Refusal::DryRun),
-        observer: Some(Arc::clone(refusals) as _),
-        ..ClientOptions::default()
-    }
+    ClientOptions { observer: Some(Arc::clone(refusals) as _), ..at_kubectl_rate(reads_only()) }
 }
 
 /// Reads a cluster and decides for its HPAs, once per round.

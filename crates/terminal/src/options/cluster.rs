@@ -132,6 +132,11 @@ pub fn clients(user: &UserConfig, options: ClientOptions) -> Result<Clients, Cli
     Clients::new(&user.config, &ClientOptions { request_timeout, ..options })
 }
 
+/// Returns client options with kubectl's request rate.
+pub fn at_kubectl_rate(options: ClientOptions) -> ClientOptions {
+    ClientOptions { qps: 50.0, burst: 300, ..options }
+}
+
 /// Returns client options that refuse every write.
 pub fn reads_only() -> ClientOptions {
     ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() }
