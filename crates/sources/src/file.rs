@@ -1,7 +1,7 @@
 //! The source file, `--metric-sources`. It lists the sources and the namespaces that may use them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,20 +110,28 @@ struct AdapterFields {
     concurrency: Option<u16>,
 }
 
+fn check_length(path: &Path, length: usize) -> Result<(), FileError> {
+    if length <= MAX_BYTES {
+        return Ok(());
+    }
+    let reason = format!("it has {length} bytes, at most {MAX_BYTES} are allowed");
+    Err(FileError::Unreadable { path: path.to_owned(), reason })
+}
+
 impl SourceFile {
     /// Reads and checks a file.
     pub fn read(path: &PathBuf) -> Result<Self, FileError> {
         let unreadable = |reason: String| FileError::Unreadable { path: path.clone(), reason };
         let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
-        if usize::try_from(length).map_or(true, |length| length > MAX_BYTES) {
-            return Err(unreadable(format!("it has {length} bytes, at most {MAX_BYTES} are allowed")));
-        }
+        // A huge file is refused before it is read.
+        check_length(path, usize::try_from(length).unwrap_or(usize::MAX))?;
         let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
         Self::parse(&text, path)
     }
 
     /// Parses and checks the text of a file. Errors contain `path`.
     pub fn parse(text: &str, path: &PathBuf) -> Result<Self, FileError> {
+        check_length(path, text.len())?;
         let fields: FileFields = if text.trim().is_empty() {
             FileFields::default()
         } else {
