@@ -10,4 +10,5 @@ pub mod handover;
 pub mod parity;
 pub mod policy;
 #[cfg(test)]
+#[path = "../../../tests/support/schemas.rs"]
 mod schemas;

@@ -61,7 +61,7 @@ pub enum Change {
     /// Time passes, and the metrics stay unchanged.
     Wait {
         /// The end of the wait.
-        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
+        #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
         until: Timestamp,
         /// The step that limits the count until the end of the wait.
         #[cfg_attr(test, schemars(with = "String"))]
@@ -83,7 +83,7 @@ pub enum Change {
     /// The rules of the scaling policy change, and the metrics stay unchanged.
     Policy {
         /// The time of the change.
-        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
+        #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
         at: Timestamp,
         /// The rules that start or end, such as `the mode Paused ends`.
         what: String,
@@ -103,16 +103,16 @@ pub enum Change {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Threshold {
     /// The metric.
-    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub subject: Subject,
     /// The current value.
-    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub now: Measure,
     /// The last value with the current result.
-    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub last: Measure,
     /// The first value with another result.
-    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Object"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub first: Measure,
     /// The undivided `now`, `last` and `first` in milli-units, for a value that is divided by the replicas.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -153,7 +153,7 @@ struct Document<'a> {
     kind: &'static str,
     metadata: Metadata<'a>,
     /// The time of the decision.
-    #[cfg_attr(test, schemars(with = "schemas::Time"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     at: Timestamp,
     /// The decision in one sentence.
     sentence: String,
@@ -167,19 +167,19 @@ struct Document<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
-    #[cfg_attr(test, schemars(with = "schemas::Object"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     explanation: &'a Explanation,
     /// The effect of the scaling policy. Absent without a scaling policy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Object>"))]
     policy: Option<&'a PolicyEffect>,
     /// The readings of the sources that the policy names. Absent if the metrics APIs supplied the values.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     sources: &'a [SourceReading],
-    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     events: &'a [EventContent],
-    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     conditions: &'a [Condition],
     #[cfg_attr(test, schemars(with = "Vec<schemas::FindingSchema>"))]
     findings: &'a [Finding],
@@ -188,10 +188,10 @@ struct Document<'a> {
     would_change: Option<Counterfactual>,
     unknowns: Vec<UnknownDocument>,
     history: &'a [HistoryEntry],
-    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     flags: &'a [FlagUse],
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Object>"))]
     target: Option<&'a Target>,
     /// The names of the other HPAs that control the same pods.
     sharing: Vec<&'a str>,
@@ -204,7 +204,7 @@ struct Document<'a> {
     /// The server's clock minus the local clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     clock_skew_seconds: Option<i64>,
-    #[cfg_attr(test, schemars(with = "Vec<schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Vec<crate::schemas::Object>"))]
     refused: &'a [Refused],
 }
 
@@ -299,6 +299,6 @@ impl<'a> Document<'a> {
 }
 
 #[cfg(test)]
-pub(crate) mod schemas;
+mod schemas;
 #[cfg(test)]
 mod tests;

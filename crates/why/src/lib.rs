@@ -15,6 +15,9 @@ pub mod render;
 mod responses;
 #[cfg(test)]
 mod scene;
+#[cfg(test)]
+#[path = "../../../tests/support/schemas.rs"]
+mod schemas;
 pub mod situation;
 mod sources;
 

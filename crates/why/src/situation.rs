@@ -104,7 +104,7 @@ pub enum Source {
     Cluster {
         /// With `--watch`, the time since which this command has kept every recommendation.
         #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schemars(with = "Option<crate::findings::schemas::Time>"))]
+        #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
         watching_since: Option<Timestamp>,
         /// The leader's record, or the reason why it is missing.
         #[serde(flatten, skip_serializing_if = "Recorded::is_not_requested")]
@@ -116,10 +116,10 @@ pub enum Source {
         /// The URL of the controller, or its pod.
         url: String,
         /// The time of the read. [`Situation::at`] is the time of the controller's decision.
-        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
+        #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
         read_at: Timestamp,
         /// The time of the first consecutive sync with the same decision.
-        #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
+        #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
         since: Timestamp,
         /// The number of consecutive syncs with the same decision.
         syncs: u32,
@@ -165,7 +165,7 @@ pub struct Recorder {
     pub last: Option<LastDecision>,
     /// The comparison of a dry run with the active controller. `None` if the controller is not a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<crate::findings::schemas::Object>"))]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Object>"))]
     pub comparison: Option<Comparison>,
 }
 
@@ -218,12 +218,12 @@ pub struct LastDecision {
     /// The decision in one sentence, without a full stop.
     pub sentence: String,
     /// The time of the decision.
-    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     pub at: Timestamp,
     /// The number of consecutive syncs with the same decision.
     pub syncs: u32,
     /// The time of the first consecutive sync with the same decision.
-    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     pub since: Timestamp,
 }
 
@@ -245,11 +245,11 @@ pub struct Past {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryEntry {
     /// The time of the entry, or the latest possible time if the exact time is unknown.
-    #[cfg_attr(test, schemars(with = "crate::findings::schemas::Time"))]
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     pub at: Timestamp,
     /// The earliest possible time, if the exact time is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<crate::findings::schemas::Time>"))]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Time>"))]
     pub earliest: Option<Timestamp>,
     /// The recommendation or rescale.
     #[serde(flatten)]

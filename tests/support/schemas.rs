@@ -1,4 +1,5 @@
-//! The published JSON schemas of the answers, generated from their types.
+//! The published JSON schemas of the answers, generated from their types. Unit tests of the crates of commands include
+//! this file.
 
 use std::path::Path;
 
