@@ -18,7 +18,7 @@ use migration::parity::{self, ParityError};
 use migration::policy::options::PolicyOptions;
 use migration::policy::{self, PolicyError};
 use simulate::options::SimulateOptions;
-use terminal::ending::{FOUND, INTERRUPTED};
+use terminal::ending::{FOUND, INTERRUPTED, on_another_thread};
 use terminal::options::{Logging, cluster, parse as read};
 use tokio_util::sync::CancellationToken;
 use why::WhyError;
@@ -211,14 +211,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }),
         Command::Simulate(options) => until_interrupted(async |stop| {
             // A simulation blocks its thread, in runtimes with virtual time.
-            let simulation = tokio::task::spawn_blocking(move || simulate::run(&options));
-            tokio::select! {
-                biased;
-                result = simulation => {
-                    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
-                }
-                () = stop.cancelled() => std::process::exit(INTERRUPTED.into()),
-            }
+            let simulation = on_another_thread(move || simulate::run(&options));
+            stop.run_until_cancelled(simulation).await.unwrap_or(Ok(()))
         }),
     }
 }
