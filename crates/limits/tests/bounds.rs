@@ -24,7 +24,7 @@ fn count(number: usize) -> String {
 }
 
 /// The first three columns of the table: the kind of the text, its bytes, and its other limits.
-fn rows() -> [[String; 3]; 9] {
+fn rows() -> [[String; 3]; 10] {
     let schedules = format!("{} months in a search", schedule::MONTHS);
     [
         (
@@ -71,6 +71,11 @@ fn rows() -> [[String; 3]; 9] {
         ("selector", selector::BYTES, String::new()),
         ("quantity", quantity::BYTES, String::new()),
         ("labels", object::BYTES, format!("{} decoded parts", count(object::PARTS))),
+        (
+            "policy object",
+            object::BYTES,
+            format!("{} without its selectors, of a selector, and of the status", size(policy::BYTES)),
+        ),
         ("spec of an HPA", hpa::BYTES, format!("{} metrics", count(hpa::METRICS))),
     ]
     .map(|(kind, bytes, others)| [kind.to_owned(), size(bytes), others])

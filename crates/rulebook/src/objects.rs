@@ -9,7 +9,8 @@ use autoscaling::status::Condition;
 use jiff::Timestamp;
 use memchr::memmem::Finder;
 use policies::spec::MAX_BYTES;
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use cluster::decode::{DecodeError, meta_of};
@@ -182,9 +183,48 @@ struct Wire<'a> {
     #[serde(borrow)]
     metadata: &'a RawValue,
     #[serde(borrow, default)]
-    spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
-    #[serde(default)]
-    status: PolicyStatus,
+    spec: Fields<'a>,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
+}
+
+/// The fields of a policy object's `spec`. The fields that are no selectors are text, because an object may have 100,000
+/// of them.
+#[derive(Default)]
+struct Fields<'a> {
+    selector: Option<&'a RawValue>,
+    namespace_selector: Option<&'a RawValue>,
+    /// The other fields, as members of a JSON object.
+    others: String,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'a> Visitor<'a> for Members {
+            type Value = Fields<'a>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a mapping")
+            }
+
+            fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Fields<'a>, A::Error> {
+                let mut fields = Fields::default();
+                while let Some((name, value)) = map.next_entry::<&RawValue, &RawValue>()? {
+                    match name.get() {
+                        "\"selector\"" => fields.selector = Some(value),
+                        "\"namespaceSelector\"" => fields.namespace_selector = Some(value),
+                        name => {
+                            let comma = if fields.others.is_empty() { "" } else { "," };
+                            fields.others.extend([comma, name, ":", value.get()]);
+                        }
+                    }
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -206,14 +246,12 @@ impl Watched for Kind {
     }
 
     fn decode(&self, object: &[u8]) -> Result<PolicyObject, DecodeError> {
-        let Wire { metadata, mut spec, status } = serde_json::from_slice(object)?;
+        let Wire { metadata, spec, status } = serde_json::from_slice(object)?;
         let meta = meta_of(metadata)?;
         let WireMetadata { generation, creation_timestamp } = serde_json::from_str(metadata.get())?;
         if meta.name.is_empty() {
             return Err(DecodeError::new(format!("a {} without metadata.name", self.as_str())));
         }
-        let selector = selector_of(spec.remove("selector"));
-        let namespace_selector = selector_of(spec.remove("namespaceSelector"));
         let namespace = (*self == Self::Namespaced).then(|| meta.namespace.into());
         Ok(PolicyObject {
             name: PolicyName { namespace, name: meta.name.into() },
@@ -221,10 +259,14 @@ impl Watched for Kind {
             resource_version: meta.resource_version,
             generation,
             created: creation_timestamp,
-            selector,
-            namespace_selector,
-            spec: serde_json::to_string(&spec)?,
-            status,
+            selector: selector_of(spec.selector),
+            namespace_selector: selector_of(spec.namespace_selector),
+            spec: format!("{{{}}}", spec.others),
+            // A status that is too long is not the controller's, which then writes its own.
+            status: match status {
+                Some(status) if status.get().len() <= MAX_BYTES => serde_json::from_str(status.get())?,
+                _ => PolicyStatus::default(),
+            },
         })
     }
 

@@ -6,11 +6,13 @@ use autoscaling::quantity::Quantity;
 use autoscaling::selector::{LabelSelector, Selector};
 use autoscaling::settings::Version;
 use cluster::decode;
+use cluster::watch::Watched as _;
 use exposition::{Limits, Scrape, SeriesSelector};
 use jiff::Timestamp;
 use limits::{answer, hpa, object, page, policy, quantity, query, selector};
 use policies::spec::{Level, parse};
 use promql::{Answer, Query, RangeAnswer, Tenant};
+use rulebook::Kind;
 
 /// The texts of a kind that a search tries.
 pub(crate) struct Grammar {
@@ -37,6 +39,12 @@ pub(crate) fn all() -> Vec<Grammar> {
         Box::new(move |words| {
             let inner = filled(words, bytes - before.len() - after.len());
             format!("{before}{inner}{after}")
+        })
+    };
+    let members = |before: &'static str, after: &'static str| -> Box<dyn Fn(&str) -> String> {
+        Box::new(move |words| {
+            let inner = numbered(words, object::BYTES - 200);
+            format!(r#"{{"metadata":{{"name":"a","namespace":"b"}},{before}{inner}"":""{after}}}"#)
         })
     };
     let mut all = vec![
@@ -120,6 +128,22 @@ pub(crate) fn all() -> Vec<Grammar> {
             }),
         ),
         grammar("spec of an HPA", "metrics", HPA, read_hpa, between(spec, "]}}", hpa::BYTES)),
+        grammar("policy object", "spec", OBJECT, read_object, members(r#""spec":{"#, "}")),
+        grammar("policy object", "lists", OBJECT, read_object, members(r#""spec":{"schedules":[{"#, "}]}")),
+        grammar(
+            "policy object",
+            "matchLabels",
+            OBJECT,
+            read_object,
+            members(r#""spec":{"selector":{"matchLabels":{"#, "}}}"),
+        ),
+        grammar(
+            "policy object",
+            "conditions",
+            OBJECT,
+            read_object,
+            members(r#""status":{"conditions":[{"#, "}]}"),
+        ),
     ]);
     all
 }
@@ -237,6 +261,12 @@ fn read_hpa(text: &str) {
     drop(decode::hpa(text.as_bytes()));
 }
 
+fn read_object(text: &str) {
+    if let Ok(object) = Kind::Cluster.decode(text.as_bytes()) {
+        drop(rulebook::read_object(&object));
+    }
+}
+
 const YAML: &str = "a¦a: ¦- ¦\n¦\n  ¦{¦}¦[¦]¦, ¦\"¦'¦&a ¦*a¦<<: ¦? ¦!!str ¦|\n¦#¦{a: 0}, ¦[], ¦\\u00e9¦é¦\
                     mode: Paused\n¦schedules: [¦- {name: a, metric: b}\n¦0, ¦---\n¦~¦metrics:\n¦0x¦1e9¦{\"a\":{}},¦\
                     \0¦\u{202e}¦\u{feff}¦{name: a, from: 2026-01-01T00:00:00Z, to: 2027-01-01T00:00:00Z, minReplicas: 1}, ¦\
@@ -272,3 +302,5 @@ const HPA: &str = "{\"type\":\"External\",\"external\":{\"metric\":{\"name\":\"a
                    {\"type\":\"Resource\",\"resource\":{\"name\":\"cpu\",\"target\":{\"type\":\"Utilization\",\"averageUtilization\":1}}},¦\
                    {\"type\":\"a\"},¦{¦}¦[¦],¦{\"type\":\"External\",\"external\":{\"metric\":{\"name\":\"a\",\"selector\":{\"matchExpressions\":[¦\
                    {\"key\":\"a\",\"operator\":\"Exists\"},¦{\"key\":\"a\",\"operator\":\"In\",\"values\":[\"b\"]},¦]}}}},¦\"\\u00e9\"¦null,";
+const OBJECT: &str =
+    "\"§\":0,¦\"\":\"\",¦\"§\":{},¦\"é§\":[[]],¦\"type\":\"a\",¦\"matchExpressions\":[],¦\"name\":\"a\"},{";
