@@ -183,6 +183,9 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
     // Another process is unlikely to bind this free port before the controller.
     let address: SocketAddr = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
     let mut command = CommandLine::own(vec!["--leader-elect=true".to_owned()]);
+    if way.needs_policy_objects() {
+        command.flags.push("--watch-scaling-policies=true".to_owned());
+    }
     if way.floods_port() {
         flood::certificates(folder).await?;
         let file = |name: &str| folder.join(name).display().to_string();

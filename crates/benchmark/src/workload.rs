@@ -153,6 +153,8 @@ pub(crate) enum Way {
     Restart,
     /// 10,000 HPAs with an annotation of usual size are in the list from which two replicas start.
     List,
+    /// A ClusterScalingPolicy that applies to all HPAs and is expensive to read changes once per second.
+    ClusterPolicy,
     /// 5,000 TLS handshakes per second on the secure port.
     Handshakes,
     /// Requests with made-up bearer tokens on the secure port.
@@ -171,7 +173,7 @@ pub(crate) enum Shape {
 }
 
 /// The name, the attack and the title of each attack, in the order of the table.
-pub(crate) const ALL: [(&str, Way, &str); 18] = [
+pub(crate) const ALL: [(&str, Way, &str); 19] = [
     ("edits", Way::Edits, "30 HPAs changed each second"),
     ("queries", Way::Queries, "an HPA with 10,000 external metrics"),
     ("hanging", Way::Hanging, "2,000 HPAs by metrics that never respond"),
@@ -184,6 +186,11 @@ pub(crate) const ALL: [(&str, Way, &str); 18] = [
     ("policies-1", Way::Policies(1), "1 HPA with an expensive annotation, changed each second"),
     ("policies-30", Way::Policies(30), "30 HPAs with expensive annotations, changed each second"),
     ("policies-restart", Way::Restart, "restart with 200 expensive annotations"),
+    (
+        "policies-cluster",
+        Way::ClusterPolicy,
+        "a ClusterScalingPolicy for all HPAs, expensive to read, changed each second",
+    ),
     ("policies-list", Way::List, "restart with 10,000 annotations"),
     ("handshakes", Way::Handshakes, "TLS handshakes"),
     ("tokens", Way::Tokens, "made-up tokens"),
@@ -196,7 +203,7 @@ impl Way {
     /// Returns the number of the tenant's apps, and the number of pods per app.
     pub(crate) fn apps(self) -> (usize, usize) {
         match self {
-            Self::Queries => (1, 1),
+            Self::Queries | Self::ClusterPolicy => (1, 1),
             Self::Edits | Self::Kinds => (30, 1),
             Self::Hanging => (2_000, 1),
             Self::Events => (100, 1),
@@ -215,6 +222,7 @@ impl Way {
         match self {
             Self::Queries | Self::Hanging | Self::Restart | Self::List => 0.0,
             Self::Edits | Self::Kinds => 30.0,
+            Self::ClusterPolicy => 1.0,
             Self::Events | Self::Handshakes => 5_000.0,
             Self::Pods => 250.0,
             Self::Large(_, count) | Self::Policies(count) => count as f64,
@@ -225,6 +233,11 @@ impl Way {
     /// Returns whether two replicas start from a list with the HPAs of the tenant.
     pub(crate) fn restarts(self) -> bool {
         matches!(self, Self::Restart | Self::List)
+    }
+
+    /// Returns whether the controller watches policy objects.
+    pub(crate) fn needs_policy_objects(self) -> bool {
+        matches!(self, Self::ClusterPolicy)
     }
 
     /// Returns whether the attackers are clients of the secure port.

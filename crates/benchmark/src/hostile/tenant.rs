@@ -165,6 +165,7 @@ impl<'a> Tenant<'a> {
                     let _ = self.cluster.update(hpa);
                 }
             }
+            Way::ClusterPolicy => drop(self.cluster.put_raw(cluster_policy(turn))),
             Way::Pods => self.world.replace_pod(self.cluster, self.first + turn % apps),
             Way::Queries | Way::Hanging | Way::Restart | Way::List | Way::Handshakes | Way::Tokens => {}
         }
@@ -195,6 +196,19 @@ fn annotation(turn: usize) -> String {
     let schedules: String = (0..100).map(schedule).collect();
     let unknown = "{a: 0}, ".repeat(1_200);
     format!("schedules:\n{schedules}unknown: [{unknown}]\n# {turn}")
+}
+
+/// Returns a ClusterScalingPolicy for all HPAs that takes long to read and changes no count. Each turn has another text.
+fn cluster_policy(turn: usize) -> Value {
+    let schedule = |index: usize| {
+        json!({"name": format!("a{index}"), "timeZone": "America/New_York", "start": "0 0 29 2 *",
+               "end": "* * * * *", "minReplicas": 1})
+    };
+    json!({
+        "apiVersion": "autoscaling.concertina.dev/v1alpha1", "kind": "ClusterScalingPolicy",
+        "metadata": {"name": "platform", "uid": "platform", "generation": turn + 1},
+        "spec": {"schedules": (0..100).map(schedule).collect::<Vec<_>>(), "unknown": [turn]},
+    })
 }
 
 /// Returns a policy of usual size, another text for each number.
