@@ -60,6 +60,7 @@ pub(crate) fn all() -> Vec<Grammar> {
             between("{\"mode", "\": 0}", policy::BYTES),
         ),
     ];
+    all.push(grammar("policy", "aliases", ALIASES, read_policy, Box::new(aliases)));
     for end in ["0 0 29 2 *", "* * * * *", "0 0 1 * 1", "59 23 31 12 *"] {
         let text = Box::new(move |words: &str| schedules(words.trim(), end));
         all.push(grammar("schedules", "100 cron expressions", CRON, read_policy, text));
@@ -170,6 +171,16 @@ fn numbered(text: &str, bytes: usize) -> String {
     all
 }
 
+/// Lists of which each contains some words, with the name of the previous list in place of each `§`.
+fn aliases(words: &str) -> String {
+    let mut text = "a0: &a0 [0]\n".to_owned();
+    for level in 1..30 {
+        let previous = format!("a{}", level - 1);
+        writeln!(text, "a{level}: &a{level} [{}]", words.replace('§', &previous)).unwrap();
+    }
+    text
+}
+
 /// 100 schedules that start at the times of an expression. `end` is also a start of many expressions.
 fn schedules(start: &str, end: &str) -> String {
     let mut text = "schedules:\n".to_owned();
@@ -271,6 +282,7 @@ const YAML: &str = "a¦a: ¦- ¦\n¦\n  ¦{¦}¦[¦]¦, ¦\"¦'¦&a ¦*a¦<<: ¦
                     mode: Paused\n¦schedules: [¦- {name: a, metric: b}\n¦0, ¦---\n¦~¦metrics:\n¦0x¦1e9¦{\"a\":{}},¦\
                     \0¦\u{202e}¦\u{feff}¦{name: a, from: 2026-01-01T00:00:00Z, to: 2027-01-01T00:00:00Z, minReplicas: 1}, ¦\
                     {name: a, start: 0 0 * * *, end: 1 0 * * *, timeZone: UTC, minReplicas: 1}, ";
+const ALIASES: &str = "*§, ¦0, ¦{a: *§}, ¦{<<: *§}, ¦[], ¦&b 0, ¦*b, ";
 const METRICS: &str = "{metric: a}, ¦{metric: a, prometheus: {server: m, query: ¦\"¦}¦}}, ¦a¦ + ¦{metric: b, pods: {port: 1, series: a, ¦\
                        labels: {¦a: b, ¦rateSeconds: 3¦, ¦{metric: a, source: {apiGroup: a.b}}, ¦a.¦a: 0, ¦é";
 const NAMES: &str =
