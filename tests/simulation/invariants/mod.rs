@@ -191,6 +191,8 @@ impl Invariants {
                     late(&mut self.rates_doubtful_until, LONGEST_PERIOD);
                 }
             }
+            // The next leader can write while the process still ends.
+            K::Restart if self.clocks_differ => late(&mut self.rates_doubtful_until, LONGEST_PERIOD),
             K::Throttle => late(&mut self.throttled_until, PERIOD),
             K::WatchLate => late(&mut self.late_events_until, Duration::from_millis(fault.amount)),
             K::LeaseDeleted | K::LeaseStolen | K::EtcdRestored => {
