@@ -136,7 +136,7 @@ impl<'a> Evaluation<'a> {
             }
             Err(failure) => {
                 let failed = FailedMetric {
-                    subject: metric.subject(),
+                    subject: metric.subject(hpa.namespace),
                     reason: failure.reason.into(),
                     class: Some(failure.class),
                     error: failure.error.as_str().into(),

@@ -56,8 +56,9 @@ impl MetricSource {
         }
     }
 
-    /// The short name of the metric, for explanations.
-    pub fn subject(&self) -> Subject {
+    /// The short name of the metric, for explanations. `namespace` is that of the HPA, whose value the API returns for
+    /// any described namespace.
+    pub fn subject(&self, namespace: &str) -> Subject {
         let mut subject = Subject { kind: self.kind().into(), ..Subject::default() };
         match self {
             Self::Resource { resource, .. } => subject.name = Arc::clone(resource),
@@ -70,7 +71,8 @@ impl MetricSource {
             }
             Self::Object { described, metric, .. } => {
                 subject.name = metric.name.as_str().into();
-                subject.object = Some(format!("{}/{}", described.kind, described.name).into());
+                let name = if described.is_namespace() { namespace } else { &described.name };
+                subject.object = Some(format!("{}/{name}", described.kind).into());
             }
             Self::Invalid(invalid) => subject.name = format!("a metric of type {:?}", &*invalid.kind).into(),
         }
@@ -117,7 +119,7 @@ pub(crate) fn compute(
     let Measured { status, name, reading } = measured;
     Ok(Proposal {
         status,
-        reading: MetricReading { subject: metric.subject(), name: name.into(), ..reading },
+        reading: MetricReading { subject: metric.subject(hpa.namespace), name: name.into(), ..reading },
     })
 }
 

@@ -122,6 +122,14 @@ pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVer
     }
 }
 
+impl CrossVersionObjectReference {
+    /// Whether the object is a namespace of the core group. The custom metrics API then returns the value of the HPA's
+    /// own namespace, whatever the name in the reference.
+    pub fn is_namespace(&self) -> bool {
+        self.kind == "Namespace" && target_group(self).unwrap_or_default().is_empty()
+    }
+}
+
 /// The error for a Scale with an invalid selector, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -143,13 +143,18 @@ fn metric_has_a_type_and_a_short_name() {
         {"type":"ContainerResource","containerResource":{"name":"cpu","container":"app","target":{"averageUtilization":80}}},
         {"type":"Pods","pods":{"metric":{"name":"requests"},"target":{"averageValue":"10"}}},
         {"type":"Object","object":{"metric":{"name":"hits"},"describedObject":{"kind":"Ingress","name":"main"},"target":{"type":"Value","value":"10"}}},
+        {"type":"Object","object":{"metric":{"name":"hits"},"describedObject":{"kind":"Namespace","name":"default"},"target":{"type":"Value","value":"10"}}},
+        {"type":"Object","object":{"metric":{"name":"hits"},"describedObject":{"apiVersion":"example.com/v1","kind":"Namespace","name":"default"},"target":{"type":"Value","value":"10"}}},
         {"type":"External","external":{"metric":{"name":"queue"},"target":{"value":"10"}}},
         {"type":"Resourse"}
     ]"#,
     );
     let kinds: Vec<&str> = sources.iter().map(MetricSource::kind).collect();
-    assert_eq!(kinds, ["Resource", "ContainerResource", "Pods", "Object", "External", "Resourse"]);
-    let subjects: Vec<String> = sources.iter().map(|source| source.subject().to_string()).collect();
+    assert_eq!(
+        kinds,
+        ["Resource", "ContainerResource", "Pods", "Object", "Object", "Object", "External", "Resourse"]
+    );
+    let subjects: Vec<String> = sources.iter().map(|source| source.subject("shop").to_string()).collect();
     assert_eq!(
         subjects,
         [
@@ -157,6 +162,9 @@ fn metric_has_a_type_and_a_short_name() {
             "cpu of container app",
             "requests",
             "hits of Ingress/main",
+            // The API returns the value of the HPA's own namespace.
+            "hits of Namespace/shop",
+            "hits of Namespace/default",
             "queue",
             "a metric of type \"Resourse\""
         ]

@@ -172,7 +172,7 @@ impl Row {
                 .iter()
                 .enumerate()
                 .take(MAX_METRICS)
-                .map(|(index, source)| metric(source, status.current_metrics.get(index)))
+                .map(|(index, source)| metric(source, &hpa.namespace, status.current_metrics.get(index)))
                 .collect(),
             state: diagnosis.state,
             reason: cut(&diagnosis.reason),
@@ -301,8 +301,8 @@ fn diagnose(
     }
 }
 
-fn metric(source: &MetricSource, status: Option<&MetricStatus>) -> Metric {
-    let subject = source.subject();
+fn metric(source: &MetricSource, namespace: &str, status: Option<&MetricStatus>) -> Metric {
+    let subject = source.subject(namespace);
     let (target, value) = (target(source), value(source, status));
     let shown = |measure| cut(&amount(measure, &subject));
     Metric {

@@ -89,7 +89,12 @@ pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
         }
         let pods = facts.pods.len();
         let target = target_name(facts);
-        found.extend(missing_request(facts, &metric.subject().to_string(), resource, &without));
+        found.extend(missing_request(
+            facts,
+            &metric.subject(facts.namespace).to_string(),
+            resource,
+            &without,
+        ));
         if let Some(only) = only.filter(|_| absent > 0) {
             found.push(Finding::error(
                 FindingId::MissingContainer,
@@ -273,7 +278,7 @@ pub(crate) fn other_namespace(facts: &Facts<'_>) -> Vec<Finding> {
     let metrics = facts.hpa.map(|hpa| hpa.spec.metrics.as_ref()).unwrap_or_default();
     let found = metrics.iter().filter_map(|metric| match metric {
         MetricSource::Object { described, metric, .. }
-            if described.kind == "Namespace" && described.name != facts.namespace =>
+            if described.is_namespace() && described.name != facts.namespace =>
         {
             Some(Finding::warning(
                 FindingId::OtherNamespace,

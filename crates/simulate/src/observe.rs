@@ -107,7 +107,11 @@ impl Recorder {
     ) -> Self {
         let keep = KEPT_DECISIONS / hpas.len().max(1);
         let samples = (KEPT_SAMPLES / hpas.len().max(1)).clamp(SHARES.0, SHARES.1);
-        let tracks = hpas.map(|(key, spec)| (key, Track::new(spec, settings, samples))).collect();
+        let tracks = hpas.map(|(key, spec)| {
+            let track = Track::new(spec, &key.namespace, settings, samples);
+            (key, track)
+        });
+        let tracks = tracks.collect();
         Self { start, period, keep, meter, tracks: Mutex::new(tracks) }
     }
 
@@ -170,12 +174,12 @@ impl Observer for Recorder {
 }
 
 impl Track {
-    fn new(spec: &Spec, settings: &Settings, samples: usize) -> Self {
+    fn new(spec: &Spec, namespace: &str, settings: &Settings, samples: usize) -> Self {
         Self {
             period: None,
             samples: KeptSamples::new(samples),
             scoring: Scoring::default(),
-            metrics: spec.metrics.iter().map(|metric| series(metric, settings)).collect(),
+            metrics: spec.metrics.iter().map(|metric| series(metric, namespace, settings)).collect(),
             policies: PolicySpans::default(),
             decisions: Vec::new(),
             events: Vec::new(),
@@ -255,7 +259,7 @@ impl DecisionSteps {
 }
 
 /// Returns the series of a metric, without values.
-pub(super) fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
+pub(super) fn series(metric: &MetricSource, namespace: &str, settings: &Settings) -> MetricSeries {
     let (target, unit) = match metric {
         MetricSource::Resource { resource, target }
         | MetricSource::ContainerResource { resource, target, .. } => match (target, &**resource) {
@@ -272,7 +276,7 @@ pub(super) fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries
     };
     let tolerance = settings.tolerance;
     MetricSeries {
-        subject: metric.subject(),
+        subject: metric.subject(namespace),
         unit,
         target,
         tolerated_from: target * (1.0 - tolerance),

@@ -43,7 +43,7 @@ pub struct Past {
     pub spec: Arc<Spec>,
     /// The settings of the controller.
     pub settings: Settings,
-    /// The sync period of the controller.
+    /// The time between two syncs of the HPA.
     pub period: Duration,
     /// The end, usually the current time.
     pub to: Timestamp,
@@ -259,7 +259,7 @@ impl Past {
     /// A total is in percent of the request of one pod, or in units.
     pub fn totals(&self, index: usize) -> Vec<(Timestamp, f64)> {
         let Some(metric) = self.spec.metrics.get(index) else { return Vec::new() };
-        let subject = metric.subject();
+        let subject = metric.subject(&self.namespace);
         let first = self.decisions.first().map_or(self.to, |decision| decision.first);
         let seen = self.observations.iter().filter(|status| status.at < first).filter_map(|status| {
             let value = status.values.get(index).copied().flatten()?;
@@ -336,9 +336,9 @@ impl Past {
             decisions().filter(won).count()
         };
         let mut all: Vec<_> = self.spec.metrics.iter().enumerate().collect();
-        all.sort_by_key(|(index, metric)| (Reverse(wins(&metric.subject())), *index));
+        all.sort_by_key(|(index, metric)| (Reverse(wins(&metric.subject(&self.namespace))), *index));
         let with_targets = all.into_iter().take(METRICS).map(|(index, metric)| {
-            let mut series = series(metric, &self.settings);
+            let mut series = series(metric, &self.namespace, &self.settings);
             if let Some(reading) = decisions().find_map(|decision| decision.reading(&series.subject)) {
                 set_target(&mut series, reading);
             }

@@ -327,7 +327,7 @@ impl Loads<'_> {
                 _ => None,
             };
             let origin = origins.remove(&index).unwrap_or(LoadOrigin::Constant);
-            MetricLoad { metric: metric.subject().to_string(), origin, problem }
+            MetricLoad { metric: metric.subject(&self.past.namespace).to_string(), origin, problem }
         });
         (metrics.collect(), Value::Array(loads))
     }

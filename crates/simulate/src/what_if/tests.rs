@@ -35,7 +35,7 @@ fn spec() -> Arc<Spec> {
 /// Returns a decision with `current` pods, all ready, at `percent` of their requests.
 fn decision(first: i64, last: i64, (current, wanted): (i32, i32), percent: i32) -> PastDecision {
     let reading = MetricReading {
-        subject: spec().metrics[0].subject(),
+        subject: spec().metrics[0].subject("shop"),
         name: "cpu resource utilization (percentage of request)".into(),
         target: Measure::Percent(60),
         value: Measure::Percent(percent),

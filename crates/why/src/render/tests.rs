@@ -348,3 +348,25 @@ fn windows_of_a_burst_are_shown() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+/// The custom metrics API returns the value of the HPA's own namespace for any described namespace.
+#[test]
+fn value_of_the_own_namespace_is_named() {
+    let mut scene = Scene::cpu(2, 400);
+    scene.spec["metrics"] = json!([{"type": "Object", "object": {
+        "describedObject": {"apiVersion": "v1", "kind": "Namespace", "name": "default"},
+        "metric": {"name": "hits"}, "target": {"type": "Value", "value": "10"}}}]);
+    let value = autoscaling::query::CustomValue {
+        object: "shop".into(),
+        timestamp: Some(ago(10)),
+        window_seconds: None,
+        value: "40".parse().unwrap(),
+    };
+    scene.answers = vec![Some(Ok(autoscaling::query::Answer::Custom([value].into())))];
+    let situation = scene.situation();
+    let text = text_of(&situation, NARROW);
+    assert!(text.contains("hits of Namespace/shop asks for 8"), "{text}");
+    assert!(!text.contains("Namespace/default"), "{text}");
+    let codes: Vec<_> = findings(&situation).iter().map(|finding| finding.code.as_str()).collect();
+    assert!(codes.contains(&"other-namespace"), "{codes:?}");
+}
