@@ -168,7 +168,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
     Situation {
         name: "at-zero",
         replicas: 0,
-        sentence: "stays at 0: the target was set to 0 replicas, which disables autoscaling",
+        sentence: "stays at 0: the target has 0 replicas, which disables autoscaling",
         exit: 3,
         ..BASE
     },

@@ -347,7 +347,8 @@ impl Limit {
     }
 }
 
-pub(crate) fn is_true(conditions: &[Condition], kind: &str) -> bool {
+/// Whether a condition exists and is `True`.
+pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
 }
 

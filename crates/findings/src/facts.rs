@@ -65,6 +65,8 @@ pub struct HpaFacts<'a> {
     pub raw: &'a str,
     /// `status.lastScaleTime`.
     pub last_scale: Option<Timestamp>,
+    /// Whether the condition `ScaledToZero` is true.
+    pub is_scaled_to_zero: bool,
 }
 
 static NO_OWNERS: BTreeMap<Arc<str>, Vec<Owner>> = BTreeMap::new();

@@ -88,11 +88,20 @@ fn built_in(kind: &str) -> Option<(&'static str, &'static str)> {
 pub(crate) fn paused(facts: &Facts<'_>) -> Option<Finding> {
     (facts.explanation.path == DecisionPath::Disabled).then(|| {
         let target = target_name(facts);
+        let is_own = facts.hpa.is_some_and(|hpa| hpa.is_scaled_to_zero) && !facts.settings.scale_to_zero;
+        let (cause, gate) = if is_own {
+            (
+                " (set by this HPA while the gate HPAScaleToZero was on, and it is off now)",
+                "Enable the gate. ",
+            )
+        } else {
+            ("", "")
+        };
         Finding::warning(
             FindingId::Paused,
-            format!("{target} is set to 0 replicas, which disables autoscaling"),
+            format!("{target} has 0 replicas{cause}, which disables autoscaling"),
             format!(
-                "To enable it again: kubectl -n {} scale {target} --replicas={}.",
+                "{gate}To enable it again: kubectl -n {} scale {target} --replicas={}.",
                 facts.namespace,
                 facts.explanation.min.max(1)
             ),

@@ -122,9 +122,9 @@ impl Narrative<'_> {
         let failure = explanation.failure.as_deref().unwrap_or("the cause is unknown");
         step.push(match explanation.path {
             DecisionPath::NoScale => line.bad("the HPA does not scale: ").plain(failure),
-            DecisionPath::Disabled => line
-                .warn("0: autoscaling is disabled")
-                .plain(": another writer set spec.replicas of the target to 0"),
+            DecisionPath::Disabled => {
+                line.warn("0: autoscaling is disabled").plain(": the target has 0 replicas")
+            }
             DecisionPath::AboveMax => {
                 line.strong(format!("{current} → {max}")).plain(", at once: more than maxReplicas")
             }

@@ -11,7 +11,7 @@ use autoscaling::history::History;
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api, QueryError};
 use autoscaling::settings::Settings;
-use autoscaling::status::Condition;
+use autoscaling::status::{Condition, SCALED_TO_ZERO, is_true};
 use findings::Facts;
 use findings::facts::HpaFacts;
 pub use findings::facts::{
@@ -312,6 +312,7 @@ impl Situation {
             spec: &hpa.spec,
             raw: hpa.spec_raw.get(),
             last_scale: hpa.status.last_scale_time,
+            is_scaled_to_zero: is_true(&hpa.status.conditions, SCALED_TO_ZERO),
         });
         Facts {
             namespace: &self.key.namespace,

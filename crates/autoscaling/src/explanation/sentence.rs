@@ -173,9 +173,7 @@ impl Explanation {
                 return format!("does nothing: the target's scale cannot be read: {failure}");
             }
             DecisionPath::Deleted => return "was deleted during the sync".to_owned(),
-            DecisionPath::Disabled => {
-                "the target was set to 0 replicas, which disables autoscaling".to_owned()
-            }
+            DecisionPath::Disabled => "the target has 0 replicas, which disables autoscaling".to_owned(),
             DecisionPath::AboveMax => format!("maxReplicas is {max}{}", rules.maximum_by),
             DecisionPath::BelowMin => format!("minReplicas is {min}{}", rules.minimum_by),
             DecisionPath::NoSelector => "the target's scale has no selector".to_owned(),

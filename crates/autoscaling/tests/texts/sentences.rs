@@ -119,7 +119,7 @@ fn each_path_has_its_sentence_and_its_step() {
     );
     assert_eq!(
         of(DecisionPath::Disabled, None),
-        expected("stays at 0: the target was set to 0 replicas, which disables autoscaling", None)
+        expected("stays at 0: the target has 0 replicas, which disables autoscaling", None)
     );
     assert_eq!(
         of(DecisionPath::AboveMax, None),

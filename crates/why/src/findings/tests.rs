@@ -87,7 +87,7 @@ fn unusable_targets_are_found() {
             zero.situation(),
             FindingId::Paused,
             Severity::Warning,
-            "Deployment/web is set to 0 replicas, which disables autoscaling",
+            "Deployment/web has 0 replicas, which disables autoscaling",
         ),
     ]);
 }

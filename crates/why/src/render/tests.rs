@@ -370,3 +370,22 @@ fn value_of_the_own_namespace_is_named() {
     let codes: Vec<_> = findings(&situation).iter().map(|finding| finding.code.as_str()).collect();
     assert!(codes.contains(&"other-namespace"), "{codes:?}");
 }
+
+/// The HPA scaled its target to zero, and then the gate was switched off.
+#[test]
+fn zero_replicas_name_the_gate_that_holds_them() {
+    let at_zero = |by_hpa: bool| {
+        let mut scene = Scene::cpu(0, 0);
+        scene.scale = Ok((0, 0));
+        scene.settings.scale_to_zero = false;
+        scene.status["conditions"] = json!([{"type": "ScaledToZero", "status": if by_hpa { "True" } else { "False" },
+            "reason": "ScaledToZero", "message": "", "lastTransitionTime": "2026-07-01T11:00:00Z"}]);
+        scene.situation()
+    };
+    let (own, other) = (text_of(&at_zero(true), NARROW), text_of(&at_zero(false), NARROW));
+    assert!(own.contains("HPAScaleToZero"), "{own}");
+    assert!(!other.contains("HPAScaleToZero"), "{other}");
+    for text in [own, other] {
+        assert!(!text.contains("writer"), "{text}");
+    }
+}
