@@ -24,6 +24,7 @@ use coexist::handover::scope::BUILT_IN;
 use engine::reconcile::SourceReading;
 use engine::store::{HpaRecord, Key};
 use journal::record::wire::Comparison;
+use policies::bounds::sync_period;
 use policies::resolve::Rules;
 use policies::sentence::Decided;
 use policies::steps::PolicyEffect;
@@ -306,6 +307,12 @@ pub enum Origin {
 }
 
 impl Situation {
+    /// Returns the time between two syncs of the HPA: that of its scaling policy, or else [`Self::period`].
+    pub fn sync_period(&self) -> Duration {
+        let own = self.rules.as_ref().and_then(|rules| sync_period(&rules.policy.spec));
+        own.unwrap_or(self.period)
+    }
+
     /// Returns the known facts, for the findings.
     pub fn facts(&self) -> Facts<'_> {
         let hpa = self.hpa.as_deref().map(|hpa| HpaFacts {

@@ -73,7 +73,7 @@ pub(super) fn past(
         target: format!("{}/{}", reference.kind, reference.name),
         spec: Arc::clone(&hpa.spec),
         settings: situation.settings.clone(),
-        period: situation.period,
+        period: situation.sync_period(),
         to: situation.at,
         decisions: entries.iter().rev().map(decision).collect(),
         current,

@@ -256,3 +256,27 @@ async fn unreachable_server_is_a_sentence_and_what_was_seen_is_played() {
         assert_eq!(peak(&document, 2), "3", "{}", document["rows"]);
     }
 }
+
+#[tokio::test]
+async fn past_has_the_sync_period_of_the_policy() {
+    for (policy, period) in [("tolerance: 0.2", 15), ("syncPeriodSeconds: 2", 2)] {
+        let cluster = running();
+        let mut hpa = cluster.get("autoscaling/horizontalpodautoscalers", "shop", "web").unwrap();
+        hpa["metadata"]["annotations"] = json!({"concertina.dev/policy": policy});
+        cluster.put_raw(hpa);
+        let refusals = Refusals::new();
+        let clients = Clients::over(cluster.connector(), &client_options(&refusals)).unwrap();
+        let changes = LeaderChanges::default();
+        let explainer = Explainer::new(scene(&clients, refusals), changes.clone());
+        let subject = Subject {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            history: Vec::new(),
+            observations: [].into(),
+        };
+        let refusals = explainer.refusals.lock().await;
+        let situation = explainer.situation(&refusals, &subject).await.unwrap().situation;
+        let past = super::past::past(&situation, None, &subject, &changes).unwrap();
+        assert_eq!((past.period, situation.period), (Duration::from_secs(period), Duration::from_secs(15)));
+    }
+}

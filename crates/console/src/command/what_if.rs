@@ -108,6 +108,7 @@ fn flags(situation: &Situation) -> Vec<(&'static str, String)> {
     let known = |origin| matches!(origin, FlagOrigin::Record | FlagOrigin::Given);
     let known = situation.flags.iter().filter(|flag| FLAGS.contains(&flag.name) && known(flag.origin));
     let mut flags: Vec<_> = known.map(|flag| (flag.name, flag.value.clone())).collect();
+    // The scenario contains the scaling policy, which may set another period.
     flags.push((SYNC_PERIOD, words::duration(situation.period)));
     flags
 }
