@@ -1,9 +1,10 @@
 //! Finds the changes that would give another result, by repeated decisions with other values.
 //!
 //! The results are exact, because each decision includes rounding, missing and unready pods, windows, rates, bounds, the
-//! other metrics, and the guards and the mode of the scaling policy. If `spec.replicas` is the number of
-//! counted pods, a higher value never gives a lower proposal, so values are found by bisection.
+//! other metrics, and the guards and the mode of the scaling policy. On each side of the tolerance and within it, a
+//! higher value never gives a lower proposal, so values are found by bisection.
 
+mod search;
 mod trial;
 
 use autoscaling::explanation::{
@@ -15,7 +16,8 @@ use jiff::Timestamp;
 use policies::steps::Step as PolicyStep;
 use serde::Serialize;
 
-use self::trial::{Past, Trial};
+use self::search::CriticalLevel;
+use self::trial::{Past, Trial, levels_of};
 use super::Situation;
 use terminal::explain::{Line, Step, Zone, share_of};
 
@@ -47,10 +49,10 @@ pub enum Change {
         /// The next count, which may change further if the values change.
         to: i32,
     },
-    /// The current values change the count. The count would stay if the listed metrics were at or beyond their
-    /// thresholds at the same time.
+    /// The current values change the count. The count would stay if the listed metrics were at their thresholds at the
+    /// same time.
     Keep {
-        /// Up for values at or above the thresholds, down for values at or below them.
+        /// Up for thresholds above the current values, down for thresholds below them.
         #[cfg_attr(test, schemars(with = "String"))]
         direction: Direction,
         /// The thresholds of the metrics.
@@ -123,6 +125,25 @@ pub struct Threshold {
     /// The average usage of the counted pods at `first` in milli-units, if `last` and `first` are the same percentage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<i64>,
+    /// The end of the values with another result. Absent if all values beyond the threshold have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+}
+
+/// The end of the values beyond a threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Until {
+    /// The last value with another result.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
+    pub last: Measure,
+    /// The undivided `last` in milli-units, for a value that is divided by the replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+    /// The average usage of the counted pods at `last` in milli-units, if the next value is the same percentage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<i64>,
 }
 
 /// A limit that no metric value can overcome.
@@ -182,8 +203,8 @@ fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
         _ => {
             found.changes.extend(trial.wait());
             if trial.readings().next().is_some() {
-                trial.more(&mut found);
-                trial.fewer(&mut found);
+                trial.moved(Direction::Up, &mut found);
+                trial.moved(Direction::Down, &mut found);
             }
         }
     }
@@ -247,56 +268,35 @@ fn without_metrics(situation: &Situation) -> Option<Change> {
 }
 
 impl Trial<'_> {
-    /// Finds the values that give more pods, for a decision that keeps the count. One metric is enough.
-    fn more(&self, found: &mut Counterfactual) {
-        let direction = Direction::Up;
+    /// Finds the values that give more or fewer pods, or what prevents them, for a decision that keeps the count.
+    fn moved(&self, direction: Direction, found: &mut Counterfactual) {
         let current = self.explanation.current;
-        let window =
-            self.explanation.stabilization.as_ref().and_then(|step| step.up_window_seconds).unwrap_or(0);
-        let mut any = false;
-        for index in self.readings() {
-            let tried =
-                [(Past::Known, 0), (Past::Settled, window)].into_iter().find_map(|(past, for_seconds)| {
-                    // If the count grows with the current values after a wait, no other value is needed.
-                    let grows = |desired| desired > current;
-                    if self.desired(&[], past).is_some_and(grows) {
-                        return None;
-                    }
-                    let critical = self.level_of(index, past, grows)?;
-                    let to = self.desired(&[(index, critical.level)], past)?;
-                    Some(Change::Metrics { direction, thresholds: vec![critical.threshold], for_seconds, to })
-                });
-            any |= tried.is_some();
-            found.changes.extend(tried);
-        }
-        let waits = self.desired(&[], Past::Settled).is_some_and(|desired| desired > current);
-        if !any && !waits {
-            found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
-        }
-    }
-
-    /// Finds the values that give fewer pods, for a decision that keeps the count. All metrics that propose at least
-    /// the current count must fall.
-    fn fewer(&self, found: &mut Counterfactual) {
-        let direction = Direction::Down;
-        let current = self.explanation.current;
-        let lowest = self.levels(trial::LOWEST);
-        if self.desired(&lowest, Past::Settled).is_none_or(|desired| desired >= current) {
-            found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
-            return;
-        }
-        let needed = self.levels_of_all(Past::Settled, |desired| desired < current);
-        let levels: Vec<(usize, f64)> =
-            needed.iter().map(|critical| (critical.index, critical.level)).collect();
-        let Some(to) = self.desired(&levels, Past::Settled).filter(|_| !needed.is_empty()) else {
-            return;
+        let wanted = match direction {
+            Direction::Up => current.saturating_add(1)..=i32::MAX,
+            Direction::Down => i32::MIN..=current.saturating_sub(1),
         };
-        let at_once = self.desired(&levels, Past::Known).is_some_and(|desired| desired < current);
-        let window = self.explanation.stabilization.as_ref().map_or(0, |step| step.down_window_seconds);
-        let thresholds = needed.into_iter().map(|critical| critical.threshold).collect();
-        let for_seconds = if at_once { 0 } else { window };
-        found.changes.push(Change::Metrics { direction, thresholds, for_seconds, to });
+        let mut tried = [(Past::Known, 0), (Past::Settled, self.settles_in(direction))].into_iter().map(
+            |(past, for_seconds)| -> Vec<Change> {
+                let alternatives = self.alternatives(direction, past, &wanted).into_iter();
+                let changes = alternatives.filter_map(|(direction, needed)| {
+                    let to = self.desired(&levels_of(&needed), past)?;
+                    Some(Change::Metrics { direction, thresholds: thresholds(needed), for_seconds, to })
+                });
+                changes.collect()
+            },
+        );
+        let changes = tried.find(|changes| !changes.is_empty()).unwrap_or_default();
+        // If the count changes with the current values after a wait, no other value is found.
+        let waits = || self.desired(&[], Past::Settled).is_some_and(|desired| wanted.contains(&desired));
+        if changes.is_empty() && !waits() {
+            found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
+        }
+        found.changes.extend(changes);
     }
+}
+
+fn thresholds(found: Vec<CriticalLevel>) -> Vec<Threshold> {
+    found.into_iter().map(|critical| critical.threshold).collect()
 }
 
 impl Counterfactual {
@@ -312,7 +312,7 @@ impl Counterfactual {
 fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
     match change {
         Change::Metrics { direction, thresholds, for_seconds, to } => {
-            let all = join(thresholds, |threshold| threshold.describe(*direction));
+            let all = join(thresholds, *direction, Threshold::describe);
             let together = if thresholds.len() == 2 { ", both" } else { "" };
             let line = Line::new(format!("for {to}")).plain(all);
             match for_seconds {
@@ -320,8 +320,9 @@ fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
                 seconds => line.plain(format!("{together} for {}", Span::seconds(*seconds))),
             }
         }
-        Change::Keep { direction, thresholds, to } => Line::new(format!("to stay {to}"))
-            .plain(join(thresholds, |threshold| threshold.describe_first(*direction))),
+        Change::Keep { direction, thresholds, to } => {
+            Line::new(format!("to stay {to}")).plain(join(thresholds, *direction, Threshold::describe_first))
+        }
         Change::Wait { until, step, to } => {
             let wait =
                 if *until > at { format!(" (in {})", Span::between(at, *until)) } else { String::new() };
@@ -346,8 +347,13 @@ fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
     }
 }
 
-fn join(thresholds: &[Threshold], describe: impl Fn(&Threshold) -> String) -> String {
-    thresholds.iter().map(describe).collect::<Vec<_>>().join(" and ")
+fn join(
+    thresholds: &[Threshold],
+    direction: Direction,
+    describe: impl Fn(&Threshold, Direction) -> String,
+) -> String {
+    let whole = |threshold: &Threshold| describe(threshold, direction) + &threshold.end(direction);
+    thresholds.iter().map(whole).collect::<Vec<_>>().join(" and ")
 }
 
 impl Threshold {
@@ -409,6 +415,19 @@ impl Threshold {
             amount(self.first, subject),
             amount(self.now, subject)
         ))
+    }
+
+    /// Describes the end of the values beyond the threshold: `, but at most 55 %`.
+    fn end(&self, direction: Direction) -> String {
+        let Some(Until { last, total, usage }) = self.until else { return String::new() };
+        let word = if direction == Direction::Up { "at most" } else { "at least" };
+        let subject = &self.subject;
+        let number = match (usage.zip(self.request), total) {
+            (Some((usage, request)), _) => format!("{} per pod", share_of(usage, request, subject)),
+            (None, Some(total)) => format!("{} in total", milli(total, subject)),
+            (None, None) => amount(last, subject),
+        };
+        format!(", but {word} {number}")
     }
 
     fn phrase(&self, word: &str, value: Measure, number: &str) -> String {

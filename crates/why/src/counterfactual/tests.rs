@@ -1,3 +1,5 @@
+mod tried;
+
 use serde_json::json;
 
 use super::*;
@@ -157,7 +159,7 @@ fn change_of_the_count_has_values_that_would_keep_it() {
     );
     assert_eq!(
         lines(&free(Scene::cpu(5, 200))),
-        ["to stay 5: cpu at least 65 % of request (325m of 500m per pod; now 40 %)"]
+        ["to stay 5: cpu at least 65 % of request (325m of 500m per pod; now 40 %), but at most 88 %"]
     );
 }
 
@@ -406,4 +408,30 @@ fn count_changes_at_each_threshold_and_not_before() {
     }
     println!("{tried} thresholds, {exact} of them within one percent");
     assert!(tried > 400 && exact > 20, "{tried} {exact}");
+}
+
+/// Twice as many pods count as `spec.replicas`, so the count rises below the tolerance and stays within it.
+#[test]
+fn pods_beyond_the_replicas_make_the_count_turn() {
+    let at = |percent: i64| {
+        let mut scene = Scene::cpu(8, percent * 5);
+        scene.scale = Ok((4, 8));
+        scene.spec["maxReplicas"] = json!(40);
+        lines(&free(scene))
+    };
+    assert_eq!(
+        at(60),
+        [
+            "to stay 4: cpu at most 40 % of request (200m of 500m per pod; now 60 %), but at least 31 %",
+            "to stay 4: cpu at least 72 % of request (360m of 500m per pod; now 60 %), but at most 88 %",
+        ]
+    );
+    assert_eq!(
+        at(80),
+        [
+            "for 8: cpu above 88 % of request (440m of 500m per pod; now 80 %)",
+            "for 8: cpu at most 71 % of request (355m of 500m per pod; now 80 %), but at least 41 %",
+            "for 3: cpu at most 30 % of request (150m of 500m per pod; now 80 %)",
+        ]
+    );
 }

@@ -1,41 +1,38 @@
 //! Repeats a decision with another input.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use autoscaling::explanation::{
-    Explanation, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
-};
+use autoscaling::explanation::{Explanation, LimitingStep, MetricExplanation, PodGroup};
 use autoscaling::history::{Direction, History, Recommendation};
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::{SelectPolicy, Spec};
 use autoscaling::status::Limit;
-use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
+use autoscaling::{Evaluation, Hpa, Overlap, Scale, plan};
 use jiff::{SignedDuration, Timestamp};
-use policies::TargetState;
+use policies::choice::FallbackStep;
 use policies::guards::{GuardInputs, GuardStep, guard};
+use policies::history::{MetricHistory, PolicyHistory};
 use policies::resolve::{self, NextChange, RuleChange, resolve};
+use policies::spec::Combine;
 use policies::steps::Step;
+use policies::{Earlier, TargetState};
 
-use super::{Change, HeldBy, Situation, Threshold};
+use super::search::{CriticalLevel, extreme};
+use super::{Change, HeldBy, Situation, thresholds};
 use crate::situation::Source;
 use coexist::shadow::replay::at_level;
 use engine::store::HpaRecord;
 
-/// The level of zero usage.
-pub(super) const LOWEST: f64 = 0.0;
-/// A level that gives more pods than the maximum of any HPA.
-const HIGHEST: f64 = 1e12;
-/// Maximum number of bisection steps. A floating-point number has 53 significant bits, so more steps hardly change the
-/// result.
-const HALVINGS: usize = 56;
-
 /// A situation with a decision that can be repeated.
 pub(super) struct Trial<'a> {
-    situation: &'a Situation,
+    pub(super) situation: &'a Situation,
     record: &'a HpaRecord,
     /// The spec with the bounds of the schedules.
     spec: Arc<Spec>,
     scale: Scale,
+    /// The history of the metrics, as far as the policy used it.
+    earlier: PolicyHistory,
     pub(super) explanation: &'a Explanation,
 }
 
@@ -48,20 +45,16 @@ pub(super) enum Past {
     Settled,
 }
 
-/// A level of a metric at which the result differs.
-pub(super) struct CriticalLevel {
-    /// The index of the metric.
-    pub(super) index: usize,
-    pub(super) level: f64,
-    pub(super) threshold: Threshold,
-}
-
 impl<'a> Trial<'a> {
     /// Creates a trial. Returns `None` if the inputs of the decision are missing, or do not reproduce the
     /// explained decision.
     pub(super) fn new(situation: &'a Situation) -> Option<Self> {
         if matches!(situation.source, Source::Record { .. }) {
             // A record does not contain the responses of the metrics APIs.
+            return None;
+        }
+        if situation.rules.as_ref().is_some_and(|rules| rules.policy.spec.burst.is_some()) {
+            // The windows of `burst` are unknown.
             return None;
         }
         let explanation = &situation.explanation;
@@ -76,7 +69,8 @@ impl<'a> Trial<'a> {
         let record = situation.hpa.as_deref()?;
         let bounds = situation.rules.as_ref().map(|rules| &rules.bounds);
         let spec = bounds.map_or_else(|| Arc::clone(&record.spec), |bounds| bounds.spec(&record.spec).0);
-        let trial = Self { situation, record, spec, scale, explanation };
+        let earlier = failures(situation);
+        let trial = Self { situation, record, spec, scale, earlier, explanation };
         let repeated = trial.decide(&[], Past::Known, &trial.spec, situation.at);
         let is_same = repeated.desired == explanation.desired
             && repeated.metrics.len() == explanation.metrics.len()
@@ -86,7 +80,7 @@ impl<'a> Trial<'a> {
 
     /// Returns the count of a decision with the guards and the mode of the scaling policy. The guards see the target as
     /// in the explained decision.
-    fn applied(&self, decided: &Explanation) -> Option<i32> {
+    pub(super) fn applied(&self, decided: &Explanation) -> Option<i32> {
         let Some(rules) = &self.situation.rules else { return decided.desired };
         let Explanation { current, min, max, .. } = *self.explanation;
         let mut inputs = GuardInputs {
@@ -117,20 +111,91 @@ impl<'a> Trial<'a> {
         self.situation.decided().count()
     }
 
-    /// Finds the metric values that would have kept the count, for a decision that changes the count.
-    pub(super) fn kept(&self, direction: Direction) -> Option<Change> {
-        let current = self.explanation.current;
-        let found = match direction {
-            // The highest proposal is used, so no metric may propose more than the current count.
-            Direction::Down => self.levels_of_all(Past::Known, |desired| desired <= current),
-            // One metric that proposes at least the current count is enough.
-            Direction::Up => {
-                let winner = self.explanation.winner?;
-                self.level_of(winner, Past::Known, |desired| desired >= current).into_iter().collect()
-            }
+    /// Whether a count in a direction needs that all metrics propose it. Otherwise one metric is enough.
+    pub(super) fn needs_all(&self, direction: Direction) -> bool {
+        let combine = self.situation.rules.as_ref().and_then(|rules| rules.policy.spec.combine);
+        // The highest proposal is used, or the lowest.
+        (direction == Direction::Down) != (combine == Some(Combine::Min))
+    }
+
+    /// Returns the number of seconds after which the past limits no change in a direction any more.
+    pub(super) fn settles_in(&self, direction: Direction) -> i64 {
+        let Situation { past, settings, at, .. } = self.situation;
+        let default = match direction {
+            Direction::Up => 0,
+            Direction::Down => i64::try_from(settings.downscale_stabilization.as_secs()).unwrap_or(i64::MAX),
         };
-        let thresholds: Vec<Threshold> = found.into_iter().map(|found| found.threshold).collect();
-        (!thresholds.is_empty()).then_some(Change::Keep { direction, thresholds, to: current })
+        let Some(behavior) = &self.spec.behavior else { return default };
+        let rules = match direction {
+            Direction::Up => &behavior.scale_up,
+            Direction::Down => &behavior.scale_down,
+        };
+        let window = rules.stabilization_window_seconds.map_or(default, i64::from);
+        let History { scale_ups, scale_downs, unknown_up, unknown_down, .. } = &past.history;
+        let rescales = scale_ups.iter().chain(scale_downs).map(|event| event.at);
+        let newest = rescales.chain(*unknown_up).chain(*unknown_down).max();
+        let period = rules.policies.iter().map(|policy| i64::from(policy.period_seconds)).max();
+        let rest = newest.zip(period).map(|(newest, period)| period - at.duration_since(newest).as_secs());
+        window.max(rest.unwrap_or(0))
+    }
+
+    /// Finds the values that would give one of the `wanted` counts, as alternatives. `direction` is that of the accepted
+    /// counts.
+    pub(super) fn alternatives(
+        &self,
+        direction: Direction,
+        past: Past,
+        wanted: &RangeInclusive<i32>,
+    ) -> Vec<(Direction, Vec<CriticalLevel>)> {
+        let one = |index, direction| -> (Direction, Vec<CriticalLevel>) {
+            (direction, self.level_of(index, direction, past, wanted).into_iter().collect())
+        };
+        let mut found = if self.needs_all(direction) {
+            vec![(direction, self.levels_of_all(direction, past, wanted))]
+        } else {
+            self.readings().map(|index| one(index, direction)).collect()
+        };
+        let turns = self.readings().filter(|index| self.may_turn(*index));
+        found.extend(turns.map(|index| one(index, opposite(direction))));
+        found.retain(|(_, levels)| {
+            let to = self.desired(&levels_of(levels), past);
+            !levels.is_empty() && to.is_some_and(|to| wanted.contains(&to))
+        });
+        found
+    }
+
+    /// Finds the metric values that would have kept the count, for a decision that changes the count. `direction` is the
+    /// usual direction from the current values to these values.
+    pub(super) fn kept(&self, direction: Direction) -> Vec<Change> {
+        let current = self.explanation.current;
+        let Some(winner) = self.explanation.winner else { return Vec::new() };
+        let exact = current..=current;
+        let one = |index, direction| -> Vec<CriticalLevel> {
+            self.level_of(index, direction, Past::Known, &exact).into_iter().collect()
+        };
+        let found = if self.needs_all(direction) {
+            let up_to = match direction {
+                Direction::Down => i32::MIN..=current,
+                Direction::Up => current..=i32::MAX,
+            };
+            let all = self.levels_of_all(direction, Past::Known, &up_to);
+            match &all[..] {
+                [only] => one(only.index, direction),
+                _ if self.desired(&levels_of(&all), Past::Known) == Some(current) => all,
+                _ => Vec::new(),
+            }
+        } else {
+            one(winner, direction)
+        };
+        let back = if self.may_turn(winner) { one(winner, opposite(direction)) } else { Vec::new() };
+        let keep = |(direction, found): (Direction, Vec<CriticalLevel>)| {
+            (!found.is_empty()).then(|| Change::Keep {
+                direction,
+                thresholds: thresholds(found),
+                to: current,
+            })
+        };
+        [(direction, found), (opposite(direction), back)].into_iter().filter_map(keep).collect()
     }
 
     /// Returns the indices of the valid metrics.
@@ -155,8 +220,7 @@ impl<'a> Trial<'a> {
 
     /// Returns what limits the count with all metrics at the extreme of a direction.
     pub(super) fn limit_at_extreme(&self, direction: Direction) -> Option<HeldBy> {
-        let level = if direction == Direction::Up { HIGHEST } else { LOWEST };
-        let extreme = self.at_levels(&self.levels(level), Past::Settled);
+        let extreme = self.at_levels(&self.levels(extreme(direction)), Past::Settled);
         if self.applied(&extreme) != extreme.desired {
             return Some(HeldBy::Policy);
         }
@@ -174,92 +238,6 @@ impl<'a> Trial<'a> {
             return Some(HeldBy::Step(LimitingStep::MissingPods));
         }
         extreme.limits().first().copied().or_else(|| extreme.limiting_step()).map(HeldBy::Step)
-    }
-
-    /// Finds the level of one metric at which the count satisfies `differs`, with the other metrics
-    /// unchanged.
-    pub(super) fn level_of(
-        &self,
-        index: usize,
-        past: Past,
-        differs: impl Fn(i32) -> bool,
-    ) -> Option<CriticalLevel> {
-        self.search(index, HIGHEST, &[], past, differs)
-    }
-
-    /// Finds the levels to which all metrics must fall for the count to satisfy `differs`. The level of each metric is
-    /// found with all other metrics at zero. Metrics that do not prevent the change are omitted.
-    pub(super) fn levels_of_all(&self, past: Past, differs: impl Fn(i32) -> bool) -> Vec<CriticalLevel> {
-        let indexes: Vec<usize> = self.readings().collect();
-        let needed = indexes.iter().filter_map(|index| {
-            let others: Vec<(usize, f64)> =
-                indexes.iter().filter(|other| *other != index).map(|other| (*other, LOWEST)).collect();
-            if self.desired(&others, past).is_some_and(&differs) {
-                return None;
-            }
-            self.search(*index, LOWEST, &others, past, &differs)
-        });
-        needed.collect()
-    }
-
-    /// Bisects between the current level of a metric and `extreme` until the values on both sides of the change are
-    /// found.
-    fn search(
-        &self,
-        index: usize,
-        extreme: f64,
-        others: &[(usize, f64)],
-        past: Past,
-        differs: impl Fn(i32) -> bool,
-    ) -> Option<CriticalLevel> {
-        let now = self.explanation.metrics.get(index)?.reading()?;
-        let at = |level: f64| {
-            let mut levels = others.to_vec();
-            levels.push((index, level));
-            let decided = self.at_levels(&levels, past);
-            (self.applied(&decided).is_some_and(&differs), decided.metrics.into_iter().nth(index))
-        };
-        let mut same = self.level_now(index);
-        let mut beyond =
-            if extreme > same { first_beyond(same, extreme, |level| at(level).0)? } else { extreme };
-        if !at(beyond).0 {
-            return None;
-        }
-        // At the level 0, levels are in units of the target, not of the samples.
-        let finest = if same == 0.0 {
-            let requests = now.pods.iter().filter_map(|pod| pod.request).max().unwrap_or(1000) as f64;
-            let target = shown_target(now.target);
-            if matches!(now.target, Measure::Percent(_)) { requests * target / 100.0 } else { target }
-        } else {
-            now.pods.iter().filter_map(|pod| pod.sample).max().unwrap_or_else(|| shown(now)) as f64
-        };
-        let finest = if finest > 0.0 { finest } else { f64::INFINITY };
-        let reading = |level: f64| at(level).1.and_then(|metric| metric.reading().cloned());
-        let (mut last, mut first) = (now.clone(), reading(beyond)?);
-        for _ in 0..HALVINGS {
-            // Values are in whole milli-units, so a smaller difference has no effect.
-            if (beyond - same).abs() * finest < 1.0 {
-                break;
-            }
-            let middle = f64::midpoint(same, beyond);
-            let (is_beyond, metric) = at(middle);
-            let Some(MetricExplanation::Valid(reading)) = metric else {
-                break;
-            };
-            if is_beyond {
-                (beyond, first) = (middle, reading);
-            } else {
-                (same, last) = (middle, reading);
-            }
-        }
-        Some(CriticalLevel { index, level: beyond, threshold: threshold(now, &last, &first) })
-    }
-
-    /// Returns the current level of a metric. Levels are factors, so the current level is 1. For a value of zero, which
-    /// cannot be multiplied, the level is 0.
-    fn level_now(&self, index: usize) -> f64 {
-        let shows = self.explanation.metrics.get(index).and_then(MetricExplanation::reading).map(shown);
-        if shows == Some(0) { 0.0 } else { 1.0 }
     }
 
     /// Finds the time at which the count changes without a change of the metrics.
@@ -338,7 +316,7 @@ impl<'a> Trial<'a> {
         resolve::apply(&rules.mode, self.explanation.current, later.desired).0
     }
 
-    fn at_levels(&self, levels: &[(usize, f64)], past: Past) -> Explanation {
+    pub(super) fn at_levels(&self, levels: &[(usize, f64)], past: Past) -> Explanation {
         self.decide(levels, past, &self.spec, self.situation.at)
     }
 
@@ -379,68 +357,49 @@ impl<'a> Trial<'a> {
                 }
             })
             .collect();
-        let answers = Answers { metrics, pods: &situation.pods };
-        let plan = plan(&hpa, Ok(self.scale.clone()), |_| Overlap::None, &situation.settings);
-        decide(&hpa, &plan, &answers, history, &situation.settings, now).explanation().clone()
-    }
-}
-
-/// Increases the level exponentially until the result differs. Returns the level as the bound of the bisection.
-fn first_beyond(from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Option<f64> {
-    let mut step = 0.125;
-    while from + step < highest {
-        if differs(from + step) {
-            return Some(from + step);
+        let (pods, settings) = (&situation.pods, &situation.settings);
+        let plan = plan(&hpa, Ok(self.scale.clone()), |_| Overlap::None, settings);
+        let mut evaluation = Evaluation::new(&hpa, &plan, settings);
+        for index in 0..evaluation.metrics() {
+            evaluation.evaluate(index, metrics.get(index).and_then(Option::as_ref), pods, now);
         }
-        step *= 4.0;
-    }
-    None
-}
-
-/// Returns a target in milli-units, or in percent.
-fn shown_target(target: Measure) -> f64 {
-    match target {
-        Measure::Percent(percent) => percent.into(),
-        Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli as f64,
+        let decision = match &situation.rules {
+            Some(rules) => {
+                let earlier = Earlier { metrics: &self.earlier, burst: None };
+                rules.decide(evaluation, history, earlier, 0, now).decision
+            }
+            None => evaluation.decide(history, now),
+        };
+        decision.explanation().clone()
     }
 }
 
-/// Returns the total of a reading or else its value: in milli-units, or in percent.
-fn shown(reading: &MetricReading) -> i64 {
-    match (reading.total, reading.value) {
-        (Some(total), _) => total,
-        (None, Measure::Percent(percent)) => percent.into(),
-        (None, Measure::Milli(milli) | Measure::MilliPerPod(milli)) => milli,
+/// Returns the history of the metrics from which the fallbacks of a policy followed.
+fn failures(situation: &Situation) -> PolicyHistory {
+    let mut history = PolicyHistory::default();
+    let steps = situation.policy.iter().flat_map(|policy| &policy.steps);
+    for step in steps {
+        let Step::Fallback(FallbackStep { metric, cause, since, proposal, .. }) = step else { continue };
+        let mut subjects = situation.explanation.metrics.iter().map(MetricExplanation::subject);
+        let Some(subject) = subjects.find(|subject| *subject.to_string() == **metric) else { continue };
+        let known = MetricHistory {
+            failing: Some((*since, *cause)),
+            last_proposal: *proposal,
+            ..MetricHistory::default()
+        };
+        history.metrics.insert(format!("{}/{subject}", subject.kind).into(), known);
+    }
+    history
+}
+
+fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::Up => Direction::Down,
+        Direction::Down => Direction::Up,
     }
 }
 
-/// Returns the average sample of the counted pods at `first`, rounded away from that at `last`.
-fn usage(last: &MetricReading, first: &MetricReading) -> Option<i64> {
-    let samples = |reading: &MetricReading| -> (i128, i128) {
-        let counted = reading.pods.iter().filter(|pod| pod.group == PodGroup::Ready);
-        counted
-            .filter_map(|pod| pod.sample)
-            .fold((0, 0), |(sum, number), sample| (sum + i128::from(sample), number + 1))
-    };
-    let ((before, _), (sum, number)) = (samples(last), samples(first));
-    let down = sum.checked_div(number)?;
-    let up = sum > before && sum % number != 0;
-    i64::try_from(down + i128::from(up)).ok()
-}
-
-fn threshold(now: &MetricReading, last: &MetricReading, first: &MetricReading) -> Threshold {
-    let requests: Vec<i64> =
-        now.pods.iter().filter(|pod| pod.group == PodGroup::Ready).filter_map(|pod| pod.request).collect();
-    let sum: i128 = requests.iter().copied().map(i128::from).sum();
-    let average = i128::try_from(requests.len()).ok().and_then(|number| sum.checked_div(number));
-    let is_same = matches!(first.value, Measure::Percent(_)) && first.value == last.value;
-    Threshold {
-        usage: usage(last, first).filter(|_| is_same),
-        subject: now.subject.clone(),
-        now: now.value,
-        last: last.value,
-        first: first.value,
-        totals: now.total.zip(last.total).zip(first.total).map(|((now, last), first)| [now, last, first]),
-        request: average.and_then(|average| i64::try_from(average).ok()),
-    }
+/// Returns the levels of metrics by their indices.
+pub(super) fn levels_of(found: &[CriticalLevel]) -> Vec<(usize, f64)> {
+    found.iter().map(|critical| (critical.index, critical.level)).collect()
 }
