@@ -124,6 +124,10 @@ pub struct Target {
     /// The target's object. `None` if it could not be read. The target's Scale may still be readable.
     #[serde(skip)]
     pub object: Option<TargetObject>,
+    /// Workloads of other kinds with the same name, such as `StatefulSet/web`. They are read only if the target's object
+    /// could not be read.
+    #[serde(skip)]
+    pub others: Vec<String>,
 }
 
 /// The object that the HPA scales.

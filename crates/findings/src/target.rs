@@ -43,7 +43,7 @@ pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
             ),
             ScaleFailureClass::NotFound => Finding::error(
                 FindingId::MissingTarget,
-                format!("{target} does not exist, or has no scale: {failure}"),
+                format!("{target} does not exist, or has no scale: {failure}{}", others(facts)),
                 "Correct spec.scaleTargetRef (the target must be in the HPA's namespace), or delete the HPA if its \
                  target was removed permanently.",
             ),
@@ -71,6 +71,13 @@ pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
         }),
         _ => None,
     }
+}
+
+/// Names the workloads of other kinds with the name of the target: `; StatefulSet/web exists`.
+fn others(facts: &Facts<'_>) -> String {
+    let others = facts.target.map(|target| target.others.as_slice()).unwrap_or_default();
+    let verb = if others.len() == 1 { "exists" } else { "exist" };
+    if others.is_empty() { String::new() } else { format!("; {} {verb}", others.join(" and ")) }
 }
 
 /// Returns a kind of workload that every cluster serves, and its API version. The letters may have any case.

@@ -265,6 +265,16 @@ impl Objects<'_> {
     pub(super) async fn target(&self, namespace: &str, reference: &CrossVersionObjectReference) -> Target {
         let CrossVersionObjectReference { api_version, kind, name } = reference;
         let meta = self.meta(api_version, kind, namespace, name).await;
+        let mut others = Vec::new();
+        if meta.is_none() {
+            // The decision does not depend on these reads, so this client has no observer.
+            let objects = Objects { client: &self.client.unobserved(), mapper: self.mapper };
+            for other in ["Deployment", "StatefulSet"] {
+                if other != kind && objects.meta("apps/v1", other, namespace, name).await.is_some() {
+                    others.push(format!("{other}/{name}"));
+                }
+            }
+        }
         Target {
             api_version: api_version.clone(),
             kind: kind.clone(),
@@ -274,6 +284,7 @@ impl Objects<'_> {
                 replicas_owners: meta.replicas_owners(),
                 uid: meta.uid,
             }),
+            others,
         }
     }
 

@@ -164,6 +164,7 @@ impl Scene {
                     owners: Vec::new(),
                     replicas_owners: Vec::new(),
                 }),
+                others: Vec::new(),
             }),
             hpa: Some(Arc::new(record)),
             sharing: Vec::new(),

@@ -86,6 +86,24 @@ async fn explanation_has_findings_steps_and_yaml() {
 }
 
 #[tokio::test]
+async fn workload_of_another_kind_with_the_name_of_the_target_is_named() {
+    let cluster = Cluster::new(Arc::new(SystemClock));
+    cluster.create(hpa()).unwrap();
+    let container = json!({"name": "app", "image": "a"});
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}});
+    cluster
+        .create(json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"replicas": 3, "serviceName": "web", "selector": {"matchLabels": {"app": "web"}},
+                "template": template},
+        }))
+        .unwrap();
+    let document: Value = serde_json::from_str(&explanation(&cluster).await).unwrap();
+    let message = document["findings"][0]["message"].as_str().unwrap();
+    assert!(message.ends_with("; StatefulSet/web exists"), "{message}");
+}
+
+#[tokio::test]
 async fn explanation_of_a_missing_hpa_is_the_error_of_why() {
     let cluster = Cluster::new(Arc::new(SystemClock));
     assert_eq!(explanation(&cluster).await, "HPA web not found in namespace shop");
