@@ -70,14 +70,24 @@ impl SourcesDocument {
         if !fields.keys().any(|name| SOURCES.contains(&name.as_str())) || fields.contains_key("kind") {
             return None;
         }
-        let problem = match &read.text {
-            Some(text) => SourceFile::parse(text, &PathBuf::from("file")).err().map(|error| match error {
-                FileError::Field { field, reason, .. } => format!("{field} {reason}"),
-                FileError::Syntax { reason, .. } | FileError::Unreadable { reason, .. } => reason,
-            }),
-            None => Some("must be the only document of its file".to_owned()),
-        };
-        Some(Self { location: Arc::clone(&read.object.location), valid: problem.is_none(), problem })
+        let location = Arc::clone(&read.object.location);
+        Some(match &read.text {
+            Some(text) => Self::parse(location, text),
+            None => Self {
+                location,
+                valid: false,
+                problem: Some("must be the only document of its file".to_owned()),
+            },
+        })
+    }
+
+    /// Validates the text of a file with the parser of the controller.
+    pub(super) fn parse(location: Arc<str>, text: &str) -> Self {
+        let problem = SourceFile::parse(text, &PathBuf::new()).err().map(|error| match error {
+            FileError::Field { field, reason, .. } => format!("{field} {reason}"),
+            FileError::Syntax { reason, .. } | FileError::Unreadable { reason, .. } => reason,
+        });
+        Self { location, valid: problem.is_none(), problem }
     }
 
     pub(super) fn line(&self) -> Line {

@@ -325,20 +325,20 @@ async fn sources_check_reads_files_and_config_maps() {
     };
     let invalid = "pods: {concurrency: 0}";
     let good = check("a.yaml", "pods: {enabled: true}").await;
-    assert_eq!((good.verdict, &*good.out), (Ok(Verdict::Good), "a.yaml is valid\n"));
+    assert_eq!((good.verdict, &*good.out), (Ok(Verdict::Good), "a.yaml: metric sources: valid\n"));
     let bad = check("a.yaml", invalid).await;
     let reason = "pods.concurrency must be from 1 to 4096, not 0\n";
-    assert_eq!((bad.verdict, bad.out), (Ok(Verdict::Attention), format!("a.yaml: {reason}")));
+    assert_eq!((bad.verdict, bad.out), (Ok(Verdict::Attention), format!("a.yaml: metric sources: {reason}")));
     let broken = check("a.yaml", "pods: {").await;
     assert_eq!(broken.verdict, Ok(Verdict::Attention));
-    assert!(broken.out.starts_with("a.yaml is invalid: "), "{}", broken.out);
+    assert!(broken.out.starts_with("a.yaml: metric sources: "), "{}", broken.out);
     let map = |data: Value| {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}, "data": data});
         format!("kind: Service\n---\n{}", json!({"kind": "List", "items": [map]}))
     };
     let in_map = check("a.yaml", &map(json!({"sources.yaml": invalid, "note": "[]"}))).await;
     assert_eq!(in_map.verdict, Ok(Verdict::Attention));
-    assert_eq!(in_map.out, format!("a.yaml: ConfigMap b: sources.yaml: {reason}"));
+    assert_eq!(in_map.out, format!("a.yaml: ConfigMap b: sources.yaml: metric sources: {reason}"));
     let other = check("a.yaml", &map(json!({"c.yaml": "", "d.yaml": ""}))).await;
     assert_eq!(other.out.lines().count(), 2, "{}", other.out);
     let none = check("a.yaml", "kind: Service").await;
