@@ -16,10 +16,10 @@ use autoscaling::status::Status;
 use autoscaling::{Evaluation, Hpa, Overlap, Scale, plan};
 use jiff::{SignedDuration, Timestamp};
 use policies::guards::Rollout;
-use policies::history::PolicyHistory;
+use policies::history::{MetricHistory, PolicyHistory};
 use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
-use policies::spec::{Level, parse};
+use policies::spec::{Cause, Combine, Level, parse};
 use policies::steps::PolicyEffect;
 use policies::{Earlier, PolicyDecision, TargetState, ready_pods};
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ pub(crate) struct World {
     pods: Vec<Arc<Pod>>,
     answers: Vec<Result<Answer, QueryError>>,
     history: History,
+    /// The history of the metrics, for fallbacks and guards.
+    earlier: PolicyHistory,
     settings: Settings,
     rules: Option<Rules>,
     target: TargetState,
@@ -101,20 +103,24 @@ impl World {
         for index in 0..evaluation.metrics() {
             evaluation.evaluate(index, self.answers.get(index), &self.pods, self.now);
         }
-        let metrics = PolicyHistory::default();
         let ready = ready_pods(self.pods.iter().map(|pod| &**pod));
         match &self.rules {
             Some(rules) => {
-                let earlier = Earlier { metrics: &metrics, burst: None };
+                let earlier = Earlier { metrics: &self.earlier, burst: None };
                 rules.decide(evaluation, history, earlier, ready, self.now)
             }
             None => PolicyDecision {
                 decision: evaluation.decide(history, self.now),
                 steps: Vec::new(),
-                history: metrics,
+                history: self.earlier.clone(),
                 burst: None,
             },
         }
+    }
+
+    /// Whether the lowest proposal is chosen.
+    pub(crate) fn combines(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.policy.spec.combine == Some(Combine::Min))
     }
 
     /// Decides, and applies guards and mode.
@@ -175,7 +181,7 @@ impl Draw {
         };
         let status_replicas = (current + self.one(&[0, 0, 0, 0, 1, -1, 2])).max(0);
         let pods = self.pods(current, now);
-        let kinds = self.one(&[1, 1, 1, 2, 3]);
+        let kinds = self.one(&[1, 1, 2, 3, 4]);
         let (metrics, answers): (Vec<Value>, Vec<_>) =
             (0..kinds).map(|index| self.metric(index, &pods, current, now)).unzip();
         let mut spec = json!({
@@ -209,14 +215,17 @@ impl Draw {
             downscale_stabilization: Duration::from_secs(self.one(&[0, 60, 300])),
             ..Settings::new(Version::default())
         };
+        let spec: Spec = serde_json::from_value(spec).unwrap();
+        let earlier = self.earlier(&spec, current, now);
         World {
             now,
-            spec: Arc::new(serde_json::from_value(spec).unwrap()),
+            spec: Arc::new(spec),
             status: serde_json::from_value(status).unwrap(),
             scale: (current, status_replicas),
             pods,
             answers,
             history,
+            earlier,
             settings,
             rules: self.policy(now),
             target: TargetState {
@@ -225,6 +234,26 @@ impl Draw {
                 rollout: self.chance(30).then_some(Rollout { updated: 1, total: 4 }),
             },
         }
+    }
+
+    /// Draws the last proposal and the failures of each metric.
+    fn earlier(&mut self, spec: &Spec, current: i32, now: Timestamp) -> PolicyHistory {
+        let mut earlier = PolicyHistory::default();
+        for metric in &*spec.metrics {
+            let subject = metric.subject("shop");
+            let ago =
+                |draw: &mut Self, longest| now - SignedDuration::from_secs(draw.number(1, longest).into());
+            let known = MetricHistory {
+                name: Arc::clone(&subject.name),
+                failing: self.chance(40).then(|| (ago(self, 120), Cause::Error)),
+                last_proposal: self.chance(70).then(|| (current + self.number(-4, 6)).max(0)),
+                last_nonzero: self.chance(70).then(|| ago(self, 90)),
+            };
+            if self.chance(70) {
+                earlier.metrics.insert(format!("{}/{subject}", subject.kind).into(), known);
+            }
+        }
+        earlier
     }
 
     fn rules(&mut self) -> Value {
@@ -353,7 +382,7 @@ impl Draw {
                 )
             }
         };
-        let fails = self.chance(12);
+        let fails = self.chance(18);
         let class = self.one(&[MetricFailureClass::Other, MetricFailureClass::NoValues]);
         (metric, if fails { Err(QueryError::new(class, "the server does not answer")) } else { Ok(answer) })
     }
@@ -393,14 +422,23 @@ impl Draw {
             ));
         }
         if self.chance(40) {
-            let action =
-                self.one(&["Hold", "Ignore", "LastValue", "Replicas, replicas: 4", "Replicas, replicas: 12"]);
-            fields.push(format!(
-                "fallback: [{{when: Error, failureDurationSeconds: 0, action: {action}}}, \
-                 {{when: Empty, failureDurationSeconds: 0, action: {action}}}]"
-            ));
+            let rule = |draw: &mut Self, when: &str| {
+                let action = draw.one(&[
+                    "Hold",
+                    "Ignore",
+                    "LastValue",
+                    "Replicas, replicas: 4",
+                    "Replicas, replicas: 12",
+                    "Replicas, replicas: 4, strategy: AtLeast",
+                    "Replicas, replicas: 4, strategy: AtMost",
+                ]);
+                let metric = draw.one(&["", "", ", metric: m1"]);
+                let seconds = draw.one(&[0, 0, 60]);
+                format!("{{when: {when}{metric}, failureDurationSeconds: {seconds}, action: {action}}}")
+            };
+            fields.push(format!("fallback: [{}, {}]", rule(self, "Error"), rule(self, "Empty")));
         }
-        if self.chance(20) {
+        if self.chance(40) {
             fields.push("combine: Min".to_owned());
         }
         if self.chance(20) {
@@ -410,6 +448,7 @@ impl Draw {
             fields.push("corrections: {averageValueWithinTolerance: true}".to_owned());
         }
         let parsed = parse(&format!("{{{}}}", fields.join(", ")), Level::Annotation);
+        assert!(parsed.problems.iter().all(|problem| problem.path == "mode"), "{:?}", parsed.problems);
         let source =
             Source { level: Level::Annotation, name: "".into(), created: None, parsed: Arc::new(parsed) };
         Some(resolve(&Arc::new(Policy::merge(vec![source])), now))
