@@ -114,27 +114,34 @@ fn field(text: &str) -> String {
     }
 }
 
-/// The version of the JSON format. The version increases when a field is removed or changes its meaning.
+/// The version of the JSON format.
 const VERSION: u32 = 1;
 
 /// The JSON or YAML document of a comparison.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Simulation"))]
 struct Document<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    /// Increases when a field is removed or changes its meaning.
     version: u32,
+    /// The variants of the scenario, followed by the runs of other scenarios. The first run is the baseline.
     runs: &'a [Run],
+    /// Notes for the reader, such as assumed values or omitted decisions, by topic.
     notes: &'a BTreeMap<String, String>,
 }
 
 impl<'a> Document<'a> {
     fn new(comparison: &'a Comparison) -> Self {
         let Comparison { runs, notes } = comparison;
-        Self { version: VERSION, runs, notes }
+        Self { api_version: "concertina/v1", kind: "Simulation", version: VERSION, runs, notes }
     }
 }
 
-/// Formats all values of a comparison as one line of JSON, an object with `version`, `runs` and `notes`. Each run
-/// contains its HPAs with their samples, metrics, decisions, events and scores. Times are seconds since the start of
-/// the run, or timestamps in RFC 3339.
+/// Formats all values of a comparison as one line of JSON, whose schema is `docs/schemas/simulation.json`. Each run
+/// contains its HPAs with their samples, metrics, decisions, events and scores. Times are seconds since the start of the
+/// run, or timestamps in RFC 3339.
 pub fn json(comparison: &Comparison) -> String {
     // The document always serializes.
     let mut text = serde_json::to_string(&Document::new(comparison)).unwrap_or_default();
@@ -151,7 +158,12 @@ pub fn yaml(comparison: &Comparison) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::field;
+    use super::{Document, field};
+
+    #[test]
+    fn document_has_a_published_schema() {
+        crate::schemas::check::<Document<'static>>("simulation");
+    }
 
     #[test]
     fn csv_quotes_fields_with_special_characters() {

@@ -17,6 +17,9 @@ mod runner;
 #[cfg(test)]
 mod sample;
 mod scenario;
+#[cfg(test)]
+#[path = "../../../tests/support/schemas.rs"]
+mod schemas;
 mod scoring;
 pub mod setting;
 pub mod table;

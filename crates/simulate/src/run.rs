@@ -16,6 +16,7 @@ use terminal::words;
 /// The complete run of one variant of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Run {
     /// The scenario's title.
     pub title: String,
@@ -25,12 +26,15 @@ pub struct Run {
     /// The random seed.
     pub seed: u64,
     /// The virtual time at which the run starts.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
     pub start: Timestamp,
     /// The length of the run.
     #[serde(rename = "durationSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub duration: Duration,
     /// The shortest sync period of the HPAs. For the past of an HPA, the sampling interval.
     #[serde(rename = "periodSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub period: Duration,
     /// The events that the scenario causes: outages, rollouts and failures. For the past of an HPA, these are changes
     /// of the leader and writes of field managers.
@@ -42,6 +46,7 @@ pub struct Run {
 /// The results of one HPA and its workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HpaRun {
     /// `metadata.namespace`.
     pub namespace: String,
@@ -66,9 +71,11 @@ pub struct HpaRun {
     /// The sync period: that of its scaling policy, or `--horizontal-pod-autoscaler-sync-period`. For the past of an
     /// HPA, the sampling interval.
     #[serde(rename = "periodSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub period: Duration,
     /// The time for which one sample stands: a period, or in a long run several periods.
     #[serde(rename = "sampleSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub interval: Duration,
     /// One sample per sync, at the time of its decision. For the past of an HPA, one sample per period. In a run of
     /// very many syncs, each sample stands for several syncs, and is the one with the most pods.
@@ -88,9 +95,11 @@ impl HpaRun {
 /// The state of the workload after one sync.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sample {
     /// The time since the start.
     #[serde(rename = "seconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub at: Duration,
     /// `spec.replicas` after the sync.
     pub wanted: i32,
@@ -123,14 +132,18 @@ pub struct Sample {
 /// A period in which steps of the scaling policy with the same reason had an effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicySpan {
     /// The start, as time since the start of the run.
     #[serde(rename = "fromSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub from: Duration,
     /// The end, as time since the start of the run.
     #[serde(rename = "toSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub to: Duration,
     /// The reason, as in the condition `ScalingPolicyActive`.
+    #[cfg_attr(test, schemars(with = "String"))]
     pub reason: StepReason,
     /// The first step of the period in words, with its numbers.
     pub what: String,
@@ -142,8 +155,10 @@ pub struct PolicySpan {
 /// The values of one metric over time, as the controller read them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MetricSeries {
     /// The metric's identity.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub subject: Subject,
     /// The unit: `%`, `cores`, `bytes`, or empty for plain numbers.
     pub unit: &'static str,
@@ -161,16 +176,20 @@ pub struct MetricSeries {
 /// One recorded decision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DecisionPoint {
     /// The time since the start.
     #[serde(rename = "seconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub at: Duration,
     /// The decision in one sentence, with the effect of the scaling policy.
     pub sentence: String,
     /// All steps of the decision.
+    #[cfg_attr(test, schemars(with = "crate::schemas::Object"))]
     pub explanation: Arc<Explanation>,
     /// The effect of the scaling policy. `None` for an HPA without a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<crate::schemas::Object>"))]
     pub policy: Option<Arc<PolicyEffect>>,
 }
 
@@ -190,9 +209,11 @@ impl DecisionPoint {
 /// An event of an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventMark {
     /// The time since the start.
     #[serde(rename = "seconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub at: Duration,
     /// The event's reason, such as `SuccessfulRescale`.
     pub reason: String,
@@ -205,12 +226,15 @@ pub struct EventMark {
 /// An event that the scenario causes in the cluster, or that occurred in the past of an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TimelineEvent {
     /// The start, as time since the start of the run.
     #[serde(rename = "fromSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub from: Duration,
     /// The end, as time since the start of the run. Equal to `from` for an instant.
     #[serde(rename = "toSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub to: Duration,
     /// A description, such as `custom metrics API responds with 503` or `rollout of web`.
     pub what: String,
@@ -219,9 +243,11 @@ pub struct TimelineEvent {
 /// The numbers by which variants are compared.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Scores {
     /// The total time in which at least one metric was above its target by more than the tolerance.
     #[serde(rename = "aboveTargetSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub above_target: Duration,
     /// The lost work: the integral of the demand beyond the capacity, such as a number of requests. For a queue, the
     /// integral of the queue length, in item-seconds.
@@ -236,6 +262,7 @@ pub struct Scores {
     pub direction_changes: u32,
     /// The longest time for which one metric stayed continuously above its tolerance.
     #[serde(rename = "longestReactionSeconds", serialize_with = "seconds")]
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub longest_reaction: Duration,
     /// The largest number of existing pods at one time, also between two syncs.
     pub peak: i32,

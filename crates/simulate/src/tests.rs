@@ -42,7 +42,9 @@ fn json_has_all_values_under_stable_names() {
     let value: Value = serde_json::from_str(&json(&comparison)).unwrap();
     let run = &value["runs"][0];
     let hpa = &run["hpas"][0];
-    assert_eq!((&value["version"], &run["start"]), (&Value::from(1), &Value::from("2030-01-07T00:00:00Z")));
+    let head = ["apiVersion", "kind", "version"].map(|name| value[name].to_string());
+    assert_eq!(head, ["\"concertina/v1\"", "\"Simulation\"", "1"]);
+    assert_eq!(run["start"], "2030-01-07T00:00:00Z");
     assert_eq!(hpa["samples"].as_array().unwrap().len(), comparison.runs[0].hpas[0].samples.len());
     assert_eq!(
         hpa["metrics"][0]["values"].as_array().unwrap().len(),
