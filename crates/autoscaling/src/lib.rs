@@ -103,6 +103,7 @@ mod metric;
 mod number;
 mod plan;
 pub mod pod;
+pub mod precision;
 pub mod quantity;
 pub mod query;
 mod readiness;

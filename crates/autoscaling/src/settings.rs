@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::precision::StatusPrecision;
+
 /// The flags and feature gates of one controller. Their names and defaults are those of Kubernetes.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "gates are set one by one")]
@@ -29,6 +31,8 @@ pub struct Settings {
     pub optimized_selector_store: bool,
     /// Gate PodLevelResources: for Resource metrics, pod-level requests take precedence over those of containers.
     pub pod_level_resources: bool,
+    /// `--status-precision` of this controller. Affects no decision.
+    pub status_precision: StatusPrecision,
 }
 
 /// The minor version of Kubernetes whose rules and texts apply. In JSON, this is [`Version::name`].
@@ -106,6 +110,7 @@ impl Settings {
             configurable_tolerance: true,
             optimized_selector_store: since_1_37,
             pod_level_resources: true,
+            status_precision: StatusPrecision::default(),
         }
     }
 }

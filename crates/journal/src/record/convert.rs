@@ -1,6 +1,7 @@
 //! Conversions between the types of the `/decisions` response and those of the core.
 
 use autoscaling::history;
+use autoscaling::precision::StatusPrecision;
 use autoscaling::settings::Settings;
 use autoscaling::{Action, WriteOutcome};
 
@@ -38,6 +39,8 @@ impl From<SettingsInfo> for Settings {
             configurable_tolerance: info.feature_gates.hpa_configurable_tolerance,
             optimized_selector_store: info.feature_gates.hpa_optimized_selector_store,
             pod_level_resources: info.feature_gates.pod_level_resources,
+            // The record explains decisions, which do not depend on it.
+            status_precision: StatusPrecision::default(),
         }
     }
 }
