@@ -42,6 +42,8 @@ mod permissions;
 mod policies;
 #[path = "controller/policy_fields.rs"]
 mod policy_fields;
+#[path = "controller/precision.rs"]
+mod precision;
 #[path = "controller/process.rs"]
 mod process;
 #[path = "controller/restart_bugs.rs"]

@@ -18,6 +18,8 @@ mod leader;
 mod permissions;
 #[path = "why/port_forward_proxy.rs"]
 mod port_forward_proxy;
+#[path = "why/precision.rs"]
+mod precision;
 #[path = "why/process.rs"]
 mod process;
 

@@ -120,6 +120,7 @@ fn sync(record: &Record, hpa: &HpaRecord, at: Timestamp, conclusion: &Conclusion
         answers: &answers,
         outcome: &outcome,
         conclusion,
+        withholds_status: false,
         policy: None,
         rules: None,
         sources: &[],

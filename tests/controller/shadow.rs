@@ -134,7 +134,8 @@ async fn dry_run_that_compares_writes_nothing() {
 /// their periods.
 #[tokio::test(start_paused = true)]
 async fn controllers_with_equal_flags_never_differ() {
-    for phase in [0.3, 7.5, 14.8] {
+    for (phase, precision) in [(0.3, "0"), (7.5, "0"), (14.8, "0"), (7.5, "10%")] {
+        let settings = Settings { status_precision: precision.parse().unwrap(), ..quick() };
         let stage = stage();
         let behaviors = [
             json!({"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 30}]},
@@ -152,7 +153,7 @@ async fn controllers_with_equal_flags_never_differ() {
         }
         let rig = active(stage);
         pass(&rig, phase).await;
-        let shadow = Shadow::start(&rig, quick());
+        let shadow = Shadow::start(&rig, settings);
         pass(&rig, 90.0).await;
         let mut random: u64 = 7;
         for step in 0..800_u32 {
@@ -167,6 +168,23 @@ async fn controllers_with_equal_flags_never_differ() {
         let others: Vec<_> = report.changes.iter().filter(|change| change.result != Verdict::Same).collect();
         assert!(others.is_empty(), "phase {phase}: {counts:?} {others:#?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn withheld_statuses_of_the_active_controller_are_no_difference() {
+    let settings = Settings { status_precision: "10%".parse().unwrap(), ..quick() };
+    let rig = Harness::with(stage(), &Config::from(Options { settings, ..Options::default() }));
+    pass(&rig, 4.0).await;
+    let shadow = Shadow::start(&rig, quick());
+    for items in ["80", "40", "100", "30", "10", "55"] {
+        for step in 0..10 {
+            rig.external("queue", &format!("{items}{}", if step % 2 == 0 { "" } else { ".5" }));
+            pass(&rig, 10.0).await;
+        }
+    }
+    let (counts, report) = (shadow.counts(), shadow.report());
+    assert_eq!(counts, Counts { same: counts.same, ..Counts::default() }, "{:#?}", report.changes);
+    assert!(counts.same >= 6, "{counts:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -76,6 +76,11 @@ impl Statuses {
         Self { client, field_manager: field_manager.into(), following: None }
     }
 
+    /// Returns the field manager of the status writes.
+    pub fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
     /// Returns the same client with a rate that follows the number of HPAs. `None` keeps the rate.
     #[must_use]
     pub fn following(self, following: Option<Following>) -> Self {

@@ -65,9 +65,11 @@ impl SyncObservation {
             ObservedState { replicas, metrics }
         };
         let stored = observed(&sync.hpa.status);
+        // Another Concertina would withhold the same status, so its absence proves nothing.
+        let found = sync.conclusion.status.as_deref().filter(|_| !sync.withholds_status);
         Self {
             spec: Arc::clone(&sync.hpa.spec),
-            found: sync.conclusion.status.as_deref().map_or_else(|| stored.clone(), observed),
+            found: found.map_or_else(|| stored.clone(), observed),
             stored,
             withheld: *sync.outcome == WriteOutcome::Withheld,
             untouched: sync.hpa.status_writers.is_empty() && *sync.hpa.status == Status::default(),

@@ -98,6 +98,15 @@ impl From<(String, Timestamp)> for StatusWriter {
 }
 
 impl HpaRecord {
+    /// Returns the time of the last status write, by the server's clock in whole seconds, if `manager` made it. `None`
+    /// if another manager may have made it.
+    pub fn status_written_by(&self, manager: &str) -> Option<Timestamp> {
+        let is_own = |writer: &&StatusWriter| *writer.manager == *manager;
+        let at = self.status_writers.iter().filter(is_own).map(|writer| writer.at).max()?;
+        let mut foreign = self.status_writers.iter().filter(|writer| !is_own(writer));
+        foreign.all(|writer| writer.at < at).then_some(at)
+    }
+
     /// Returns whether both records are the same version of the same object.
     fn is_same(&self, other: &Self) -> bool {
         self.uid == other.uid && self.resource_version == other.resource_version

@@ -3,7 +3,7 @@
 use super::config::checks::{
     BUILT_IN_USERS_TEXT, above_zero, at_least_one, built_in_users, controller_name, decisions, guard,
     health_address, namespace, namespaces, path, port_above_zero, response_size, scale_source, scale_targets,
-    scope, takeover,
+    scope, status_precision, takeover,
 };
 use super::flag::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
 use super::values::{BOOL, DURATION, INT, QUANTITY, STRINGS, TEXT, VERSION};
@@ -39,6 +39,13 @@ pub fn flags() -> Vec<Flag> {
         flag("shadow-others", BOOL, "false", Ok, |d| &mut d.config.controller.shadow_others)
             .help(AUTOSCALING, "With --scope=labelled, decide for HPAs out of scope too, compare with the other controller (/parity), \
                  and write nothing; metrics are then not shared between HPAs."),
+        flag("status-precision", TEXT, "0%", status_precision, |d| {
+            &mut d.config.controller.settings.status_precision
+        })
+        .help(
+            AUTOSCALING,
+            "Change of a metric, in percent of its target, that alone causes no status write for ten sync periods.",
+        ),
         flag("watch-namespaces", STRINGS, "", namespaces, |d| &mut d.config.controller.watch_namespaces)
             .help(CLUSTER, "Comma-separated namespaces to act in; if unset, all."),
         flag("watch-scaling-policies", BOOL, "false", Ok, |d| {

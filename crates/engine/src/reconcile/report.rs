@@ -11,7 +11,9 @@ use std::time::Duration;
 use autoscaling::event::EventKind;
 use autoscaling::explanation::LimitingStep;
 use autoscaling::history::History;
+use autoscaling::precision::{WrittenStatus, withholds};
 use autoscaling::query::{Answer, Api};
+use autoscaling::settings::Settings;
 use autoscaling::status::FAILED_UPDATE_SCALE;
 use autoscaling::{Answers, Conclusion, Plan, Scale, WriteOutcome, failed_update_status};
 use jiff::{SignedDuration, Timestamp};
@@ -72,6 +74,8 @@ pub struct ConcludedSync<'a> {
     pub outcome: &'a WriteOutcome,
     /// The status, events and explanation that result from the sync.
     pub conclusion: &'a Conclusion,
+    /// Whether the status is not written, because it says nothing new (`--status-precision`).
+    pub withholds_status: bool,
     /// The effect of the scaling policy. `None` for an HPA without a policy.
     pub policy: Option<&'a PolicyEffect>,
     /// The rules of the scaling policy. `None` for an HPA without a policy.
@@ -181,6 +185,24 @@ pub(super) struct Writes<'a> {
 }
 
 impl Controller {
+    /// Returns whether the new status of a sync is not written, because it says nothing new. A status that another
+    /// client wrote is always replaced.
+    pub(super) fn withholds_status(
+        &self,
+        record: &HpaRecord,
+        conclusion: &Conclusion,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> bool {
+        let (Some(status), Some(at)) =
+            (&conclusion.status, record.status_written_by(self.clients.statuses.field_manager()))
+        else {
+            return false;
+        };
+        let written = WrittenStatus { status: &record.status, at };
+        withholds(settings, &record.spec, written, status, now, self.period)
+    }
+
     /// Sends events and status, unless the rescale was withheld. Commits the history, unless the HPA was deleted or
     /// replaced during the sync. Returns false if the status write failed.
     pub(super) async fn finish(

@@ -242,6 +242,7 @@ impl Controller {
         log(key, &conclusion, report.effect, outcome, at);
         let answers = Answers { metrics: gathered.answers, pods: &pods };
         self.count_ages(&answers, report.of_sources, at);
+        let withholds_status = self.withholds_status(&record, &conclusion, &settings, ended);
         let concluded = ConcludedSync {
             hpa: &record,
             at,
@@ -250,6 +251,7 @@ impl Controller {
             answers: &answers,
             outcome,
             conclusion: &conclusion,
+            withholds_status,
             policy: report.effect,
             rules: report.rules,
             sources: report.sources,
@@ -266,6 +268,7 @@ impl Controller {
         });
         // Free the memory now. The observers have read these values, and the status write may wait.
         conclusion.explanation.metrics = Vec::new();
+        conclusion.status.take_if(|_| withholds_status);
         drop((answers, plan, history));
         let writes = Writes { moment, charge, worker, rules: &mut *rules };
         let status_written = self.finish(&record, outcome, &conclusion, writes).await;

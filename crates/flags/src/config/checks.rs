@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
+use autoscaling::precision::StatusPrecision;
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Version;
 use coexist::handover::scope::{ControllerName, Scope};
@@ -114,6 +115,10 @@ pub(crate) fn takeover(word: String) -> Result<TakeOver, Reason> {
 
 pub(crate) fn scale_source(word: String) -> Result<ScaleSource, Reason> {
     word.parse::<ScaleSource>().map_err(|error| Reason::Text(error.to_string()))
+}
+
+pub(crate) fn status_precision(text: String) -> Result<StatusPrecision, Reason> {
+    text.parse::<StatusPrecision>().map_err(|error| Reason::Text(error.to_string()))
 }
 
 pub(crate) fn port(port: i64) -> Result<u16, Reason> {

@@ -132,6 +132,7 @@ impl Stage {
             answers: &answers,
             outcome: &outcome,
             conclusion: &conclusion,
+            withholds_status: false,
             policy: None,
             rules: None,
             sources: &[],
