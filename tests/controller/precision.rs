@@ -259,6 +259,21 @@ async fn hpa_moves_between_the_controllers_by_its_label() {
     drop(built_in);
 }
 
+#[tokio::test(start_paused = true)]
+async fn policy_sets_the_precision_of_one_hpa() {
+    let stage = queue();
+    stage.target("exact", 4);
+    stage.create(hpa("exact", &[external("queue", "10")]));
+    stage.edit("web", |hpa| {
+        hpa["metadata"]["annotations"] = json!({"concertina.dev/policy": "statusPrecision: 10%"});
+    });
+    let rig = Harness::start(stage);
+    rig.pass(7.0).await;
+    rig.external("queue", "37");
+    rig.pass(15.0).await;
+    assert_eq!((shown(&rig, "web").as_str(), shown(&rig, "exact").as_str()), ("9", "9250m"));
+}
+
 /// An HPA as KEDA creates it. KEDA itself scales the target from and to zero.
 #[tokio::test(start_paused = true)]
 async fn hpa_of_keda_follows_activation_and_deactivation_at_once() {

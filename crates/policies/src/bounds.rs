@@ -219,6 +219,7 @@ pub fn settings(policy: &PolicySpec, settings: &Settings) -> Settings {
             policy.initial_readiness_delay_seconds,
             settings.initial_readiness_delay,
         ),
+        status_precision: policy.status_precision.unwrap_or(settings.status_precision),
         ..settings.clone()
     }
 }

@@ -123,6 +123,7 @@ impl Policy {
             "cpuInitializationPeriodSeconds" => cpu_initialization_period_seconds,
             "initialReadinessDelaySeconds" => initial_readiness_delay_seconds,
             "downscaleStabilizationSeconds" => downscale_stabilization_seconds,
+            "statusPrecision" => status_precision,
             "schedules" => schedules,
             "fallback" => fallback,
             "combine" => combine,

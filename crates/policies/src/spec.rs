@@ -15,6 +15,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+use autoscaling::precision::StatusPrecision;
 use jiff::Timestamp;
 pub use limits::policy::{
     BYTES as MAX_BYTES, ENTRIES as MAX_ENTRIES, NODES as MAX_NODES, PROBLEMS as MAX_PROBLEMS,
@@ -47,6 +48,8 @@ pub struct PolicySpec {
     pub initial_readiness_delay_seconds: Option<u32>,
     /// `downscaleStabilizationSeconds`.
     pub downscale_stabilization_seconds: Option<u32>,
+    /// `statusPrecision`.
+    pub status_precision: Option<StatusPrecision>,
     /// `schedules`.
     pub schedules: Option<Arc<[Schedule]>>,
     /// `fallback`.

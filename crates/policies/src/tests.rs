@@ -149,7 +149,7 @@ fn settings_replace_the_flags_that_the_policy_sets() {
     assert_eq!(sync_period(&PolicySpec::default()), None);
     let parsed = parse(
         "{syncPeriodSeconds: 5, tolerance: 50m, cpuInitializationPeriodSeconds: 1, \
-         initialReadinessDelaySeconds: 2, downscaleStabilizationSeconds: 0}",
+         initialReadinessDelaySeconds: 2, downscaleStabilizationSeconds: 0, statusPrecision: 5%}",
         Level::Annotation,
     );
     assert!(parsed.problems.is_empty());
@@ -158,6 +158,7 @@ fn settings_replace_the_flags_that_the_policy_sets() {
         downscale_stabilization: Duration::ZERO,
         cpu_initialization_period: Duration::from_secs(1),
         initial_readiness_delay: Duration::from_secs(2),
+        status_precision: "5%".parse().unwrap(),
         ..flags
     };
     assert_eq!(settings(&parsed.spec, &Settings::default()), expected);

@@ -59,6 +59,7 @@ const NAMES: &[&str] = &[
     "source",
     "stableWindowSeconds",
     "start",
+    "statusPrecision",
     "strategy",
     "syncPeriodSeconds",
     "thresholdPercent",

@@ -121,6 +121,7 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
         cpu_initialization_period_seconds: reader.integer("cpuInitializationPeriodSeconds", 0..=MAX_SECONDS),
         initial_readiness_delay_seconds: reader.integer("initialReadinessDelaySeconds", 0..=MAX_SECONDS),
         downscale_stabilization_seconds: reader.integer("downscaleStabilizationSeconds", 0..=MAX_SECONDS),
+        status_precision: reader.precision("statusPrecision"),
         schedules: reader.list("schedules", schedule).map(Into::into),
         fallback: reader.list("fallback", fallback).map(Into::into),
         combine: reader.choice("combine"),

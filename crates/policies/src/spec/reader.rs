@@ -4,6 +4,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use autoscaling::precision::StatusPrecision;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -153,6 +154,11 @@ impl<'a> Reader<'a> {
                 (fraction.is_finite() && fraction >= 0.0).then_some(fraction)
             },
         )
+    }
+
+    pub(super) fn precision(&mut self, field: &'static str) -> Option<StatusPrecision> {
+        let expected = || "a percentage from 0% to 100%".to_owned();
+        self.convert(field, expected, |value| value.as_str()?.parse().ok())
     }
 
     pub(super) fn choice<T: Named>(&mut self, field: &'static str) -> Option<T> {

@@ -14,6 +14,7 @@ tolerance: "0.05"
 cpuInitializationPeriodSeconds: 60
 initialReadinessDelaySeconds: 10
 downscaleStabilizationSeconds: 0
+statusPrecision: 10%
 schedules:
 - {name: business-hours, timeZone: Europe/Berlin, start: "0 8 * * 1-5", end: "0 19 * * 1-5", minReplicas: 10}
 - {name: black-friday, from: 2026-11-27T00:00:00Z, to: 2026-11-30T00:00:00Z, minReplicas: 50, maxReplicas: 200}
@@ -41,6 +42,7 @@ fn every_field_of_a_policy_is_read() {
     assert_eq!((spec.sync_period_seconds, spec.tolerance), (Some(5), Some(0.05)));
     let seconds = (spec.cpu_initialization_period_seconds, spec.initial_readiness_delay_seconds);
     assert_eq!((seconds, spec.downscale_stabilization_seconds), ((Some(60), Some(10)), Some(0)));
+    assert_eq!(spec.status_precision, Some("10%".parse().unwrap()));
     let schedules = spec.schedules.unwrap();
     assert_eq!((schedules[0].min_replicas, schedules[0].max_replicas), (Some(10), None));
     assert_eq!((schedules[1].min_replicas, schedules[1].max_replicas), (Some(50), Some(200)));
