@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use postcard::ser_flavors::Flavor;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -104,7 +105,28 @@ impl Observer for Record {
 /// Appends the encoding of a value to `to`.
 pub(crate) fn append<T: Serialize>(value: &T, to: Vec<u8>) -> Vec<u8> {
     // Fails only for a sequence of unknown length, which no encoded type contains.
-    postcard::to_extend(value, to).unwrap_or_default()
+    postcard::serialize_with_flavor(value, Appended(to)).unwrap_or_default()
+}
+
+/// A serializer's output that copies slices as a whole.
+struct Appended(Vec<u8>);
+
+impl Flavor for Appended {
+    type Output = Vec<u8>;
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
 }
 
 /// Decodes a value from the start of `bytes`. Returns the value and the remaining bytes. The size of the input bounds

@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
+use postcard::ser_flavors::Size;
+use postcard::serialize_with_flavor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::record::{append, take};
@@ -174,6 +176,7 @@ pub struct Entry {
     #[serde(serialize_with = "put_uid", deserialize_with = "take_uid")]
     pub uid: String,
     /// The encoded history.
+    #[serde(serialize_with = "put_history")]
     pub history: Vec<u8>,
 }
 
@@ -188,7 +191,8 @@ struct Head {
 impl Entry {
     /// Returns the size of the entry within a shard, in bytes.
     pub(super) fn size(&self) -> usize {
-        append(self, Vec::new()).len()
+        // Fails only like `append`.
+        serialize_with_flavor(self, Size::default()).unwrap_or_default()
     }
 }
 
@@ -246,6 +250,12 @@ fn put_uid<S: Serializer>(uid: &String, to: S) -> Result<S::Ok, S::Error> {
     uuid(uid).map_or(Uid::Text(uid), Uid::Uuid).serialize(to)
 }
 
+/// Copies the history as a whole. The form on the wire is that of a sequence of bytes.
+#[expect(clippy::ptr_arg, reason = "serde passes fields by reference")]
+fn put_history<S: Serializer>(history: &Vec<u8>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_bytes(history)
+}
+
 fn take_uid<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(match Uid::deserialize(from)? {
         Uid::Uuid(bytes) => uuid_text(bytes),
@@ -255,8 +265,19 @@ fn take_uid<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 
 /// Parses a UUID in the form that API servers write. `None` for any other text.
 fn uuid(text: &str) -> Option<[u8; 16]> {
-    let bytes = u128::from_str_radix(&text.replace('-', ""), 16).ok()?.to_be_bytes();
-    (uuid_text(bytes) == text).then_some(bytes)
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let (mut rest, mut bytes) = (text.bytes(), [0; 16]);
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) && rest.next() != Some(b'-') {
+            return None;
+        }
+        *byte = digit(rest.next()?)? << 4 | digit(rest.next()?)?;
+    }
+    rest.next().is_none().then_some(bytes)
 }
 
 fn uuid_text(bytes: [u8; 16]) -> String {
