@@ -5,6 +5,7 @@ mod hpas;
 mod items;
 mod nesting;
 mod pods;
+mod strings;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,6 +21,7 @@ pub use hpas::{CachedHpa, HpaObject, decode_cached_hpa, hpa};
 pub(crate) use items::{Envelope, ItemScanner};
 pub use nesting::Nesting;
 pub use pods::{WireContainer, WirePod, pod};
+pub(crate) use strings::end_of_plain;
 
 /// A decoding error, with a text of bounded size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

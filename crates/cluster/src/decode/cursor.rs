@@ -12,6 +12,7 @@ use limits::object::PARTS;
 use serde::Deserialize;
 
 use super::nesting::Nesting;
+use super::strings::end_of_plain;
 use super::{DecodeError, Text};
 
 /// A position in the bytes of a JSON value.
@@ -103,7 +104,7 @@ impl<'a> Cursor<'a> {
             return Err(self.unexpected("a string"));
         }
         let inner = self.rest().get(1..).unwrap_or_default();
-        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+        let end = end_of_plain(inner);
         let plain = end.filter(|end| inner.get(*end) == Some(&b'"')).and_then(|end| inner.get(..end));
         let Some(plain) = plain else {
             return self.parse();
@@ -196,7 +197,7 @@ impl<'a> Cursor<'a> {
             return None;
         }
         let inner = self.rest().get(1..)?;
-        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
+        let end = end_of_plain(inner)?;
         let key = inner.get(..end)?;
         if inner.get(end..end + 2) != Some(b"\":") {
             return None;
@@ -242,11 +243,13 @@ fn end_of_string(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         let rest = bytes.get(at..)?;
-        at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
-        if bytes.get(at) == Some(&b'"') {
-            return Some(at);
+        at += end_of_plain(rest)?;
+        match bytes.get(at) {
+            Some(b'"') => return Some(at),
+            Some(b'\\') => at += 2,
+            // Skipped values are not validated.
+            _ => at += 1,
         }
-        at += 2;
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) use self::decode::Reader;
 use super::apis::{FetchError, Inner};
 use super::values;
 use crate::call::{Call, SentTime};
-use crate::decode::{ItemScanner, Pairs, Text};
+use crate::decode::{ItemScanner, Pairs, Text, end_of_plain};
 use crate::error::ApiError;
 
 /// A hasher with fixed keys, which give equal snapshots for equal responses in every run. Crafted collisions cost only
@@ -307,8 +307,7 @@ impl<'a> Cursor<'a> {
     /// Reads a string without escapes.
     fn string(&mut self) -> Option<&'a str> {
         self.eat(b'"')?;
-        let bytes = self.rest.as_bytes();
-        let end = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..=0x1f))?;
+        let end = end_of_plain(self.rest.as_bytes())?;
         let (text, rest) = self.rest.split_at_checked(end)?;
         self.rest = rest;
         self.eat(b'"')?;
