@@ -1,0 +1,91 @@
+//! Replays of made loads.
+
+use forecast::reason::Reason;
+use forecast::{Mode, Settings};
+
+use crate::contest::{Contestant, backtest, floors};
+use crate::replay::{World, replay};
+use crate::series::Series;
+
+const HOUR: usize = 60;
+const DAY: usize = 24 * HOUR;
+
+fn world() -> World {
+    World { target: 60, pod_start: (60.0, 180.0), metric_age: 45, max_replicas: 50, seed: 1 }
+}
+
+fn settings() -> Settings {
+    Settings { mode: Mode::Floor, budget: 0.2, minimum_history: 1440, ..Settings::default() }
+}
+
+fn series(minutes: usize, load: impl Fn(usize) -> f64) -> Series {
+    let start = "2026-11-02T00:00:00Z".parse().unwrap();
+    Series { start, loads: (0..minutes).map(|minute| Some(load(minute))).collect() }
+}
+
+/// A load of 20 pods from 9:00 for half an hour, and of 2 pods otherwise.
+fn daily(minute: usize) -> f64 {
+    if (9 * HOUR..9 * HOUR + 30).contains(&(minute % DAY)) { 20.0 } else { 2.0 }
+}
+
+#[test]
+fn steady_load_keeps_its_pods() {
+    let run = replay(&series(3 * HOUR, |_| 6.0), &world(), &[], HOUR).unwrap();
+    assert_eq!(run.counts, vec![10; 3 * HOUR]);
+    assert_eq!((run.score.unserved, run.score.rescales, run.score.minutes_above_80), (0.0, 0, 0));
+    assert_eq!((run.score.pod_hours(), run.score.load), (20.0, 6.0 * 7200.0));
+    // The floor acts like minReplicas.
+    let run = replay(&series(HOUR, |_| 6.0), &world(), &[12; HOUR], 0).unwrap();
+    assert_eq!((run.score.rescales, run.counts), (1, vec![12; HOUR]));
+}
+
+#[test]
+fn load_of_an_oracle_is_served() {
+    let load = series(3 * HOUR, |minute| if minute < 2 * HOUR { 2.0 } else { 20.0 });
+    let found = backtest(&load, &world(), &settings(), HOUR, &[Contestant::Oracle]).unwrap();
+    let unserved: Vec<f64> = found.runs.iter().map(|(_, run)| run.score.unserved_ppm()).collect();
+    // Without history, the floor is that of the HPA alone.
+    assert!(unserved[0] > 10_000.0 && unserved[1] == unserved[0] && unserved[2] == 0.0, "{unserved:?}");
+    let pods = &found.runs[0].1.counts;
+    assert_eq!((pods[HOUR], pods[3 * HOUR - 1]), (4, 34));
+}
+
+#[test]
+fn replays_are_equal_for_equal_seeds() {
+    let load = series(DAY, daily);
+    let run = |seed| replay(&load, &World { seed, ..world() }, &[], 0).unwrap();
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1).score, run(2).score);
+}
+
+#[test]
+fn floor_uses_only_the_load_before_its_minute() {
+    let load = series(3 * DAY, daily);
+    let floors = |load: &Series| {
+        let alone = replay(load, &world(), &[], 0).unwrap();
+        floors(load, &alone.counts, &world(), &settings(), DAY).floors
+    };
+    let whole = floors(&load);
+    assert!(whole.iter().any(|floor| *floor >= 20));
+    // Around the start and the end of a peak, and of an hour with a choice.
+    for minute in [2 * DAY + 9 * HOUR - 3, 2 * DAY + 9 * HOUR, 2 * DAY + 9 * HOUR + 30, 2 * DAY + 10 * HOUR] {
+        let mut other = load.clone();
+        for load in &mut other.loads[minute..] {
+            *load = Some(40.0);
+        }
+        assert_eq!(floors(&other)[..=minute], whole[..=minute], "{minute}");
+    }
+}
+
+#[test]
+fn load_without_recurring_shortage_stays_in_preview() {
+    let found = |load: &Series| {
+        let found = backtest(load, &world(), &settings(), DAY, &[]).unwrap();
+        (found.floors.last.reason, found.runs[1].1.counts == found.runs[0].1.counts)
+    };
+    assert_eq!(found(&series(2 * DAY, |_| 0.0)), (Reason::NoShortage, true));
+    // One spike of 1,000 times the load, of which the HPA alone serves a part.
+    let spike = series(3 * DAY, |minute| if minute == 2 * DAY - 100 { 2000.0 } else { 2.0 });
+    let (reason, is_alone) = found(&spike);
+    assert!(matches!(reason, Reason::NoneAvoids { .. }) && is_alone, "{reason:?}");
+}
