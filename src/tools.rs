@@ -17,6 +17,8 @@ use migration::parity::options::ParityOptions;
 use migration::parity::{self, ParityError};
 use migration::policy::options::PolicyOptions;
 use migration::policy::{self, PolicyError};
+use past::forecast;
+use past::forecast::options::BacktestOptions;
 use simulate::options::SimulateOptions;
 use terminal::ending::{FOUND, INTERRUPTED, on_another_thread};
 use terminal::options::{Logging, cluster, parse as read};
@@ -41,6 +43,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("handover", "Hand HPAs over from the built-in controller to Concertina, and back."),
     ("parity", "Compare a dry run with the built-in controller."),
     ("simulate", "Simulate HPAs and their workloads in virtual time."),
+    ("forecast", "Try floors from the load of earlier days on a recorded load."),
     ("demo", "Run a demo cluster with autoscaled workloads in this process."),
     ("completion", "Print the completion script of a shell."),
 ];
@@ -64,6 +67,8 @@ pub enum Command {
     Handover(Box<HandoverOptions>),
     /// Run a simulation.
     Simulate(Box<SimulateOptions>),
+    /// Try floors on a recorded load.
+    Forecast(Box<BacktestOptions>),
 }
 
 /// Parses the arguments after the name of `program`. Returns `None` if they do not start with a command.
@@ -98,12 +103,15 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<
         "simulate" => read(simulate::options::command(program), rest, |matches| {
             Ok(Command::Simulate(Box::new(simulate::options::options(matches)?)))
         }),
+        "forecast" => read(forecast::options::command(program), rest, |matches| {
+            Ok(Command::Forecast(Box::new(forecast::options::options(matches)?)))
+        }),
         _ => return None,
     })
 }
 
 /// Returns the commands with their subcommands, for completion and manual pages.
-pub(crate) fn commands(program: &str) -> [clap::Command; 9] {
+pub(crate) fn commands(program: &str) -> [clap::Command; 10] {
     [
         why::options::command(program),
         check::options::command(program),
@@ -113,6 +121,7 @@ pub(crate) fn commands(program: &str) -> [clap::Command; 9] {
         handover::options::command(program),
         parity::options::command(program),
         simulate::options::command(program),
+        forecast::options::command(program),
         demo::options::command(program),
     ]
 }
@@ -147,7 +156,8 @@ impl Command {
                 | PolicyOptions::ImportSources { .. }
                 | PolicyOptions::CheckSources { .. },
             )
-            | Self::Simulate(_) => return None,
+            | Self::Simulate(_)
+            | Self::Forecast(_) => return None,
         };
         (logging.verbosity > 0).then_some(logging)
     }
@@ -214,6 +224,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
             let simulation = on_another_thread(move || simulate::run(&options));
             stop.run_until_cancelled(simulation).await.unwrap_or(Ok(()))
         }),
+        Command::Forecast(options) => until_interrupted(async |stop| {
+            let replay = on_another_thread(move || forecast::run(&options));
+            stop.run_until_cancelled(replay).await.unwrap_or(Ok(()))
+        }),
     }
 }
 
@@ -237,6 +251,7 @@ mod tests {
             &["console", "--port=0"],
             &["parity", "--shadow=ops/shadow"],
             &["simulate", "a.yaml"],
+            &["forecast", "backtest", "--csv", "a.csv"],
             &["handover", "status"],
             &["policy", "check", "--offline", "a.yaml"],
             &["policy", "import", "-f", "a.yaml"],

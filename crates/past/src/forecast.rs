@@ -1,0 +1,253 @@
+//! `concertina forecast backtest`: replays a recorded load with an HPA alone, with the floors of a forecast, with a
+//! lower target, and with an oracle, side by side.
+
+pub mod options;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use self::options::BacktestOptions;
+use ::backtest::contest::{Backtest, Contestant, backtest};
+use ::backtest::replay::ReplayError;
+use ::backtest::series::{Series, SeriesError, read};
+use ::forecast::Candidate;
+use terminal::options::EncodeError;
+use terminal::words::{number, percent};
+
+/// The reason why no result is available. Exit code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum ForecastError {
+    /// The file of the load cannot be read.
+    #[error(transparent)]
+    Series(#[from] SeriesError),
+    /// The replay cannot start.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// The file of floors cannot be written.
+    #[error("cannot write {} (--floors): {error}", path.display())]
+    Floors {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// The result cannot be encoded.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The result cannot be written.
+    #[error("failed to write the result: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// The result as a document.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    /// The first minute that counts. Minutes before only teach.
+    judged_from: jiff::Timestamp,
+    runs: Vec<DocumentRun>,
+    choice: DocumentChoice,
+    band: DocumentBand,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DocumentRun {
+    name: &'static str,
+    unserved_ppm: f64,
+    pod_hours: f64,
+    rescales: u32,
+    minutes_above80: u32,
+}
+
+/// The choice at the end of the load.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DocumentChoice {
+    /// `Floor`, or `Preview` without a forecast that pays.
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quantile: Option<f32>,
+    slope: bool,
+    /// The share of judged minutes with a floor.
+    active: f64,
+    reason: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DocumentBand {
+    coverage: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage_rising: Option<f64>,
+}
+
+/// Runs a backtest, and writes the result to standard output.
+///
+/// # Errors
+/// Returns a [`ForecastError`] if the load cannot be read, or a result cannot be written.
+pub fn run(options: &BacktestOptions) -> Result<(), ForecastError> {
+    match run_to_end(options, &mut io::stdout()) {
+        // The reader of the pipe has stopped reading, as `head` does.
+        Err(ForecastError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+fn run_to_end(options: &BacktestOptions, out: &mut dyn Write) -> Result<(), ForecastError> {
+    let series = series(options)?;
+    let history = options.history(series.loads.len());
+    let others = [Contestant::LowerTarget, Contestant::Oracle];
+    let found = backtest(&series, &options.world(&series), &options.settings, history, &others)?;
+    if let Some(path) = &options.floors {
+        write_floors(path, &series, &found)
+            .map_err(|error| ForecastError::Floors { path: path.clone(), error })?;
+    }
+    let document = document(&found, history);
+    let text = match options.output.encode(&document)? {
+        Some(text) => text.trim_end().to_owned() + "\n",
+        None => text(&document),
+    };
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn series(options: &BacktestOptions) -> Result<Series, SeriesError> {
+    if options.csv.as_os_str() == "-" {
+        return read(&options.csv, io::stdin().lock());
+    }
+    let file = File::open(&options.csv).map(BufReader::new);
+    let mut input =
+        file.map_err(|error| SeriesError { path: options.csv.clone(), line: None, problem: error.into() })?;
+    read(&options.csv, &mut input as &mut dyn BufRead)
+}
+
+/// Writes the floor of each minute. 0 is no floor.
+fn write_floors(path: &PathBuf, series: &Series, found: &Backtest) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    writeln!(file, "minute,floor")?;
+    for (minute, floor) in found.floors.floors.iter().enumerate() {
+        writeln!(file, "{},{floor}", series.time(minute))?;
+    }
+    file.flush()
+}
+
+fn document(found: &Backtest, history: usize) -> Document {
+    let rounded = |value: f64, places: f64| (value * places).round() / places;
+    let floors = &found.floors;
+    let judged = floors.floors.get(history..).unwrap_or_default();
+    let active = judged.iter().filter(|floor| **floor > 0).count() as f64 / judged.len().max(1) as f64;
+    let Candidate { quantile, slope } =
+        floors.last.candidate.unwrap_or(Candidate { quantile: None, slope: false });
+    Document {
+        judged_from: found.judged_from,
+        runs: found
+            .runs
+            .iter()
+            .map(|(contestant, run)| DocumentRun {
+                name: contestant.name(),
+                unserved_ppm: rounded(run.score.unserved_ppm(), 10.0),
+                pod_hours: rounded(run.score.pod_hours(), 100.0),
+                rescales: run.score.rescales,
+                minutes_above80: run.score.minutes_above_80,
+            })
+            .collect(),
+        choice: DocumentChoice {
+            mode: if floors.last.reason.pays() { "Floor" } else { "Preview" },
+            quantile,
+            slope,
+            active: rounded(active, 1000.0),
+            reason: floors.last.reason.sentence(floors.last.proposed.unwrap_or_default()),
+        },
+        band: DocumentBand {
+            coverage: rounded(floors.coverage, 10_000.0),
+            coverage_rising: floors.coverage_rising.map(|share| rounded(share, 10_000.0)),
+        },
+    }
+}
+
+fn text(document: &Document) -> String {
+    let mut text = format!(
+        "{:<34} {:>13} {:>10} {:>9} {:>13}\n",
+        "", "unserved load", "pod-hours", "rescales", "min. > 80 %"
+    );
+    for run in &document.runs {
+        let name = match run.name {
+            name if name == Contestant::Alone.name() => "HPA alone",
+            name if name == Contestant::Floor.name() => "HPA with the floor",
+            name if name == Contestant::LowerTarget.name() => "HPA alone with a target of 45 %",
+            _ => "HPA with an oracle as the floor",
+        };
+        let DocumentRun { unserved_ppm, pod_hours, rescales, minutes_above80, .. } = run;
+        let unserved = format!("{} ppm", number(*unserved_ppm));
+        let _ =
+            writeln!(text, "{name:<34} {unserved:>13} {pod_hours:>10.1} {rescales:>9} {minutes_above80:>13}");
+    }
+    let DocumentBand { coverage, coverage_rising } = &document.band;
+    let rising = coverage_rising.map(|share| format!(", and {} of rising minutes", percent(share)));
+    let _ = writeln!(
+        text,
+        "\nJudged from {}. A floor applied in {} of these minutes. The band covers {} of them{}.\n\nAt the end: {}",
+        document.judged_from,
+        percent(document.choice.active),
+        percent(*coverage),
+        rising.unwrap_or_default(),
+        document.choice.reason,
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terminal::options::parsed;
+
+    /// Ten days with a peak of 20 pods at 9:00, which is far above what an HPA can follow.
+    fn csv(folder: &std::path::Path) -> PathBuf {
+        let mut text = "minute,load\n2026-11-02T00:00:00Z,2\n".to_owned();
+        for minute in 1..10 * 1440 {
+            let is_peak = (540..560).contains(&(minute % 1440));
+            let _ = writeln!(text, ",{}", if is_peak { 20 } else { 2 });
+        }
+        let path = folder.join("load.csv");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn floor_serves_a_daily_peak() {
+        let folder = std::env::temp_dir().join(format!("concertina-backtest-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (csv, floors) = (csv(&folder), folder.join("floors.csv"));
+        let words = [
+            "backtest",
+            "--csv",
+            csv.to_str().unwrap(),
+            "-o",
+            "json",
+            "--budget=10%",
+            "--floors",
+            floors.to_str().unwrap(),
+        ];
+        let options = parsed(options::command("concertina"), &words, options::options).unwrap();
+        let mut out = Vec::new();
+        run_to_end(&options, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let ppm = |name: &str| {
+            let (_, rest) = text.split_once(&format!("\"name\": \"{name}\"")).unwrap();
+            let (_, rest) = rest.split_once("\"unservedPpm\": ").unwrap();
+            rest.split_once(',').unwrap().0.parse::<f64>().unwrap()
+        };
+        assert!(ppm("alone") > 50_000.0 && ppm("floor") < ppm("alone") / 20.0, "{text}");
+        assert!(text.contains("\"mode\": \"Floor\"") && text.contains("\"coverageRising\""), "{text}");
+        let floors = std::fs::read_to_string(floors).unwrap();
+        assert!(floors.starts_with("minute,floor\n2026-11-02T00:00:00Z,0\n"));
+        assert!(floors.contains("2026-11-11T08:58:00Z,23\n"));
+        assert_eq!(floors.lines().count(), 10 * 1440 + 1);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
