@@ -17,9 +17,6 @@ const UTILIZATION: f32 = 0.9;
 const SATURATED: f32 = 1.5;
 /// The load relative to that of earlier days below which a workload has moved.
 const MOVED: f32 = 0.4;
-/// The minutes after which added pods are gone. While pods start, the HPA proposes their count itself, and stabilization
-/// holds that proposal.
-const HELD: i64 = 5;
 /// Slots of the ring of minutes.
 const RING: usize = 16;
 
@@ -271,12 +268,7 @@ impl State {
             self.widening = (self.widening + 0.02 * (miss - 0.05)).clamp(-0.7, 1.0);
         }
         let Some(load) = load else { return };
-        let (mut ready, mut lows, mut highs) = (asked, floors, floors);
-        for slot in (minute - HELD..minute).filter_map(|earlier| self.slot(earlier)) {
-            for (high, floor) in highs.iter_mut().zip(&slot.floors) {
-                *high = (*high).max(*floor);
-            }
-        }
+        let (mut ready, mut lows) = (asked, floors);
         for earlier in minute - start..minute {
             let Some((slot, asked)) = self.slot(earlier).and_then(|slot| Some((slot, slot.asked?))) else {
                 return;
@@ -295,9 +287,9 @@ impl State {
         sums.minutes += 1.0;
         sums.asked += f32::from(asked);
         sums.short += short;
-        let candidates = sums.extra.iter_mut().zip(&mut sums.avoided).zip(highs.into_iter().zip(lows));
-        for (index, ((extra, avoided), (high, low))) in (0_u8..).zip(candidates) {
-            let added = f32::from(high.saturating_sub(asked));
+        let candidates = sums.extra.iter_mut().zip(&mut sums.avoided).zip(floors.into_iter().zip(lows));
+        for (index, ((extra, avoided), (floor, low))) in (0_u8..).zip(candidates) {
+            let added = f32::from(floor.saturating_sub(asked));
             *extra += added;
             *avoided += short - (load - f32::from(ready.max(low))).max(0.0);
             if active == Some(index) {
