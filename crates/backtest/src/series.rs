@@ -206,30 +206,89 @@ mod tests {
 
     #[test]
     fn errors_name_the_file_and_the_line() {
+        let not_a_load = "is not a number of pods from 0 to 1000000; an empty load is a gap";
+        let header = "the first line must be \"minute,load\"; lines that start with # are skipped";
         for (text, expected) in [
-            (rows(",NaN\n"), "a.csv:4: the load \"NaN\" is not"),
-            (rows(",-1\n"), "a.csv:4: the load \"-1\" is not"),
-            (rows(",1e9\n"), "a.csv:4: the load \"1e9\" is not"),
-            (rows(",inf\n"), "a.csv:4: the load \"inf\" is not"),
-            (rows(",1,2\n"), "a.csv:4: expected two columns"),
-            (rows("5\n"), "a.csv:4: expected two columns"),
-            (rows("2026-11-02T00:00:59Z,1\n"), "a.csv:4: the minute 2026-11-02T00:00:59Z is not after"),
-            (rows("noon,1\n"), "a.csv:4: \"noon\" is not a time"),
-            (rows("2027-11-02T00:00:00Z,1\n"), "a.csv:4: the series is longer than 60 days"),
-            (rows(&",1\n".repeat(86_400)), "a.csv:86403: the series is longer than 60 days"),
-            ("minute,load\n,1\n".to_owned(), "a.csv:2: the first row needs its minute"),
-            ("time,load\n".to_owned(), "a.csv:1: the first line must be \"minute,load\""),
-            ("m\0i\0".to_owned(), "a.csv:1: the file is UTF-16"),
-            (String::new(), "a.csv: the first line must be"),
-            (rows("")[..60].to_owned(), "a.csv: the series has 1 loads"),
+            (rows(",NaN\n"), format!("a.csv:4: the load \"NaN\" {not_a_load}")),
+            (rows(",-1\n"), format!("a.csv:4: the load \"-1\" {not_a_load}")),
+            (rows(",1e9\n"), format!("a.csv:4: the load \"1e9\" {not_a_load}")),
+            (rows(",inf\n"), format!("a.csv:4: the load \"inf\" {not_a_load}")),
+            (rows(",1,2\n"), "a.csv:4: expected two columns, the minute and the load".to_owned()),
+            (rows("5\n"), "a.csv:4: expected two columns, the minute and the load".to_owned()),
+            (
+                rows("2026-11-02T00:00:59Z,1\n"),
+                "a.csv:4: the minute 2026-11-02T00:00:59Z is not after the minute of the row before: sort the rows"
+                    .to_owned(),
+            ),
+            (
+                rows("noon,1\n"),
+                "a.csv:4: \"noon\" is not a time in RFC 3339, such as 2026-11-02T00:00:00Z".to_owned(),
+            ),
+            (
+                rows("2027-11-02T00:00:00Z,1\n"),
+                "a.csv:4: the series is longer than 60 days: pass its last days".to_owned(),
+            ),
+            (
+                "minute,load\n,1\n".to_owned(),
+                "a.csv:2: the first row needs its minute, such as 2026-11-02T00:00:00Z".to_owned(),
+            ),
+            ("time,load\n".to_owned(), format!("a.csv:1: {header}")),
+            (String::new(), format!("a.csv: {header}")),
+            (rows("")[..60].to_owned(), "a.csv: the series has 5 loads: pass two hours at least".to_owned()),
         ] {
-            let error = parse(&text).unwrap_err();
-            assert!(error.starts_with(expected), "{error}");
+            assert_eq!(parse(&text).unwrap_err(), expected);
         }
-        let error = read(Path::new("a.csv"), &b"\xff\xfem\0"[..]).unwrap_err();
-        assert_eq!(error.to_string(), "a.csv:1: the file is UTF-16 text: save it as UTF-8");
-        let endless = std::io::BufReader::new(std::io::repeat(b'#'));
-        let error = read(Path::new("a.csv"), endless).unwrap_err();
-        assert_eq!(error.to_string(), "a.csv:1: the file is larger than 16 MiB");
+    }
+
+    #[test]
+    fn other_encodings_are_refused() {
+        let utf16 = |bytes: fn(u16) -> [u8; 2], mark: bool| -> Vec<u8> {
+            let text = rows("");
+            mark.then_some(0xfeff).into_iter().chain(text.encode_utf16()).flat_map(bytes).collect()
+        };
+        let latin = rows("").into_bytes().into_iter().chain(*b"# caf\xe9\n").collect();
+        let sheet = "a.csv:1: the file is UTF-16 text: save it as UTF-8";
+        for (bytes, expected) in [
+            (utf16(u16::to_le_bytes, true), sheet),
+            (utf16(u16::to_be_bytes, true), sheet),
+            (utf16(u16::to_le_bytes, false), sheet),
+            (latin, "a.csv:124: the line is not UTF-8 text"),
+        ] {
+            assert_eq!(read(Path::new("a.csv"), &bytes[..]).unwrap_err().to_string(), expected);
+        }
+    }
+
+    /// Text that repeats its rows without an end, and counts the bytes that were read.
+    struct Endless {
+        header: &'static [u8],
+        row: &'static [u8],
+        read: u64,
+    }
+
+    impl std::io::Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            for byte in &mut *buffer {
+                let at = usize::try_from(self.read).unwrap();
+                let rest = at.checked_sub(self.header.len());
+                *byte = rest.map_or_else(|| self.header[at], |rest| self.row[rest % self.row.len()]);
+                self.read += 1;
+            }
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn large_files_are_not_read_to_their_end() {
+        let header = b"minute,load\n2026-11-02T00:00:00Z,1\n";
+        for (row, expected) in [
+            (&b",1\n"[..], "a.csv:86402: the series is longer than 60 days: pass its last days"),
+            (&b"# nothing\n"[..], "a.csv:1677721: the file is larger than 16 MiB"),
+            (&b"1"[..], "a.csv:3: the file is larger than 16 MiB"),
+        ] {
+            let mut endless = Endless { header, row, read: 0 };
+            let error = read(Path::new("a.csv"), std::io::BufReader::new(&mut endless)).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(endless.read <= LARGEST + (16 << 10), "{}", endless.read);
+        }
     }
 }
