@@ -112,7 +112,7 @@ fn main() {
             let mut values: Vec<f64> = rows.iter().map(|row| row[column]).collect();
             values.sort_by(f64::total_cmp);
             let mean = values.iter().sum::<f64>() / values.len() as f64;
-            let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
+            let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
             print!("  {median:.3}/{mean:.3}/{:.3}", values[values.len() - 1]);
         }
         println!();

@@ -19,6 +19,7 @@ const IDLE: Code = 1;
 /// The load of each code from 2 up. The lowest is a tenth of a pod, and the highest exceeds 20,000 pods.
 const LEVELS: [f32; 254] = levels();
 
+#[expect(clippy::indexing_slicing, reason = "evaluated only by the compiler")]
 const fn levels() -> [f32; 254] {
     let mut levels = [0.1; 254];
     let mut index = 1;
