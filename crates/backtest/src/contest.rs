@@ -36,6 +36,16 @@ impl Contestant {
             Self::Oracle => "oracle",
         }
     }
+
+    /// The name in texts.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Alone => "HPA alone",
+            Self::Floor => "HPA with the floor",
+            Self::LowerTarget => "HPA alone with a target of 45 %",
+            Self::Oracle => "HPA with an oracle as the floor",
+        }
+    }
 }
 
 /// What the forecast said about each minute of a series.
@@ -43,6 +53,9 @@ impl Contestant {
 pub struct Floors {
     /// The floor of each minute. 0 is none.
     pub floors: Vec<i32>,
+    /// The expected load of each minute and of those until a pod that starts in it is ready, which 95 % of loads do not
+    /// exceed. `None` if none is known.
+    pub uppers: Vec<Option<f64>>,
     /// The share of judged minutes within the band.
     pub coverage: f64,
     /// The share of judged minutes within the band whose load rose by more than 30 % in 4 minutes. `None` without such
@@ -59,6 +72,8 @@ pub struct Backtest {
     pub runs: Vec<(Contestant, Run)>,
     /// The forecast.
     pub floors: Floors,
+    /// The number of minutes that only taught.
+    pub history: usize,
     /// The first judged minute.
     pub judged_from: Timestamp,
 }
@@ -88,7 +103,7 @@ pub fn backtest(
         };
         runs.push((*other, found?));
     }
-    Ok(Backtest { runs, floors, judged_from: series.time(history) })
+    Ok(Backtest { runs, floors, history, judged_from: series.time(history) })
 }
 
 /// Forecasts each minute of a series from the minutes before. `asked`: the count of the HPA alone at the end of each
@@ -125,6 +140,7 @@ pub fn floors(series: &Series, asked: &[i32], world: &World, settings: &Settings
     let share = |part: u32, all: u32| (all > 0).then(|| f64::from(part) / f64::from(all));
     Floors {
         floors,
+        uppers,
         coverage: share(covered, minutes).unwrap_or_default(),
         coverage_rising: share(rising_covered, rising),
         last: outlook(&state, series.loads.len()),

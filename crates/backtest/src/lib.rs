@@ -8,9 +8,11 @@
 //! | [`series`] | a load per minute, read from a CSV file |
 //! | [`replay`] | the HPA, its pods and its metrics in the time of a series |
 //! | [`contest`] | the contestants, and the forecast for each minute |
+//! | [`page`] | the report as an HTML page |
 
 pub mod contest;
 mod number;
+pub mod page;
 pub mod replay;
 pub mod series;
 #[cfg(test)]

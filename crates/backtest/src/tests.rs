@@ -1,9 +1,9 @@
 //! Replays of made loads.
 
-use forecast::reason::Reason;
 use forecast::{Mode, Settings};
 
 use crate::contest::{Contestant, backtest, floors};
+use crate::page::render;
 use crate::replay::{World, replay};
 use crate::series::Series;
 
@@ -47,7 +47,8 @@ fn load_of_an_oracle_is_served() {
     // Without history, the floor is that of the HPA alone.
     assert!(unserved[0] > 10_000.0 && unserved[1] == unserved[0] && unserved[2] == 0.0, "{unserved:?}");
     let pods = &found.runs[0].1.counts;
-    assert_eq!((pods[HOUR], pods[3 * HOUR - 1]), (4, 34));
+    // 20 pods of load at 60 % are 33.3 pods, which is within the tolerance of 33.
+    assert_eq!((pods[HOUR], pods[3 * HOUR - 1]), (4, 33));
 }
 
 #[test]
@@ -79,13 +80,46 @@ fn floor_uses_only_the_load_before_its_minute() {
 
 #[test]
 fn load_without_recurring_shortage_stays_in_preview() {
-    let found = |load: &Series| {
-        let found = backtest(load, &world(), &settings(), DAY, &[]).unwrap();
-        (found.floors.last.reason, found.runs[1].1.counts == found.runs[0].1.counts)
-    };
-    assert_eq!(found(&series(2 * DAY, |_| 0.0)), (Reason::NoShortage, true));
-    // One spike of 1,000 times the load, of which the HPA alone serves a part.
-    let spike = series(3 * DAY, |minute| if minute == 2 * DAY - 100 { 2000.0 } else { 2.0 });
-    let (reason, is_alone) = found(&spike);
-    assert!(matches!(reason, Reason::NoneAvoids { .. }) && is_alone, "{reason:?}");
+    let spike = |minute: usize| if minute == DAY + 12 * HOUR { 2000.0 } else { 2.0 };
+    let mut gap = series(5 * DAY, daily);
+    gap.loads[3 * DAY..].fill(None);
+    for (load, expected) in [
+        (series(3 * DAY, |_| 0.0), "no floor: in 8 days the HPA alone was short for 0 pod-minutes"),
+        // Of one spike of 1,000 times the load, the HPA alone serves 4 pods.
+        (
+            series(3 * DAY, spike),
+            "no floor: in 8 days the HPA alone was short for 1996.0 pod-minutes, and no forecast would have avoided \
+             them",
+        ),
+        (series(2 * DAY, daily), "no floor: the history has 2.0 of 3.0 days"),
+    ] {
+        let settings = Settings { budget: 0.2, ..Settings::default() };
+        let found = backtest(&load, &world(), &settings, DAY, &[]).unwrap();
+        assert_eq!(found.floors.last.reason.sentence(0), expected);
+        assert_eq!(found.runs[1].1.counts, found.runs[0].1.counts, "{expected}");
+    }
+    // Days without a load neither end a floor nor count.
+    let found = backtest(&gap, &world(), &settings(), DAY, &[]).unwrap();
+    assert!(found.floors.last.reason.pays());
+    assert_eq!(found.runs[0].1.score.load, (2.0 * DAY as f64 * 2.0 + 2.0 * 30.0 * 18.0) * 60.0);
+}
+
+#[test]
+fn page_shows_the_load_and_the_worst_hours() {
+    let mut load = series(5 * DAY, daily);
+    load.loads[2 * DAY..2 * DAY + 90].fill(None);
+    let found = backtest(&load, &world(), &settings(), DAY, &[Contestant::Oracle]).unwrap();
+    let page = render("<a&b>.csv", &load, &found);
+    assert!(page.contains("<title>Backtest of &lt;a&amp;b&gt;.csv</title>"));
+    // The whole load, three hours, and five keys.
+    assert_eq!(page.matches("<svg ").count(), 9);
+    assert_eq!(page.matches("09:00 UTC</h2>").count(), 3);
+    assert!(page.contains("<th>HPA with the floor</th>") && page.contains("class=\"floor\" d=\"M"));
+    assert!(!page.contains("NaN") && !page.contains("inf") && page.len() < 200_000, "{}", page.len());
+    let page = render(
+        "zero",
+        &series(HOUR, |_| 0.0),
+        &backtest(&series(HOUR, |_| 0.0), &world(), &settings(), 0, &[]).unwrap(),
+    );
+    assert!(!page.contains("NaN") && page.matches("<svg ").count() == 6);
 }
