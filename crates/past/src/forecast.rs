@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use self::options::BacktestOptions;
 use ::backtest::contest::{Backtest, Contestant, backtest};
+use ::backtest::page;
 use ::backtest::replay::ReplayError;
 use ::backtest::series::{Series, SeriesError, read};
 use ::forecast::Candidate;
@@ -27,9 +28,11 @@ pub enum ForecastError {
     /// The replay cannot start.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// The file of floors cannot be written.
-    #[error("cannot write {} (--floors): {error}", path.display())]
-    Floors {
+    /// A file of the result cannot be written.
+    #[error("cannot write {} ({flag}): {error}", path.display())]
+    File {
+        /// The flag that names the file.
+        flag: &'static str,
         /// The file.
         path: PathBuf,
         /// The error of the operating system.
@@ -47,8 +50,6 @@ pub enum ForecastError {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document {
-    /// The first minute that counts. Minutes before only teach.
-    judged_from: jiff::Timestamp,
     runs: Vec<DocumentRun>,
     choice: DocumentChoice,
     band: DocumentBand,
@@ -58,6 +59,8 @@ struct Document {
 #[serde(rename_all = "camelCase")]
 struct DocumentRun {
     name: &'static str,
+    #[serde(skip)]
+    title: &'static str,
     unserved_ppm: f64,
     pod_hours: f64,
     rescales: u32,
@@ -73,6 +76,8 @@ struct DocumentChoice {
     #[serde(skip_serializing_if = "Option::is_none")]
     quantile: Option<f32>,
     slope: bool,
+    /// The first minute that counts. Minutes before only teach.
+    judged_from: jiff::Timestamp,
     /// The share of judged minutes with a floor.
     active: f64,
     reason: String,
@@ -82,7 +87,7 @@ struct DocumentChoice {
 #[serde(rename_all = "camelCase")]
 struct DocumentBand {
     coverage: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// `null` if the load never rose steeply.
     coverage_rising: Option<f64>,
 }
 
@@ -103,9 +108,16 @@ fn run_to_end(options: &BacktestOptions, out: &mut dyn Write) -> Result<(), Fore
     let history = options.history(series.loads.len());
     let others = [Contestant::LowerTarget, Contestant::Oracle];
     let found = backtest(&series, &options.world(&series), &options.settings, history, &others)?;
+    let failed = |flag, path: &PathBuf| {
+        let path = path.clone();
+        move |error| ForecastError::File { flag, path, error }
+    };
     if let Some(path) = &options.floors {
-        write_floors(path, &series, &found)
-            .map_err(|error| ForecastError::Floors { path: path.clone(), error })?;
+        write_floors(path, &series, &found).map_err(failed("--floors", path))?;
+    }
+    if let Some(path) = &options.report {
+        let name = options.csv.file_name().unwrap_or_default().to_string_lossy();
+        std::fs::write(path, page::render(&name, &series, &found)).map_err(failed("--report", path))?;
     }
     let document = document(&found, history);
     let text = match options.output.encode(&document)? {
@@ -144,12 +156,12 @@ fn document(found: &Backtest, history: usize) -> Document {
     let Candidate { quantile, slope } =
         floors.last.candidate.unwrap_or(Candidate { quantile: None, slope: false });
     Document {
-        judged_from: found.judged_from,
         runs: found
             .runs
             .iter()
             .map(|(contestant, run)| DocumentRun {
                 name: contestant.name(),
+                title: contestant.title(),
                 unserved_ppm: rounded(run.score.unserved_ppm(), 10.0),
                 pod_hours: rounded(run.score.pod_hours(), 100.0),
                 rescales: run.score.rescales,
@@ -160,6 +172,7 @@ fn document(found: &Backtest, history: usize) -> Document {
             mode: if floors.last.reason.pays() { "Floor" } else { "Preview" },
             quantile,
             slope,
+            judged_from: found.judged_from,
             active: rounded(active, 1000.0),
             reason: floors.last.reason.sentence(floors.last.proposed.unwrap_or_default()),
         },
@@ -176,23 +189,19 @@ fn text(document: &Document) -> String {
         "", "unserved load", "pod-hours", "rescales", "min. > 80 %"
     );
     for run in &document.runs {
-        let name = match run.name {
-            name if name == Contestant::Alone.name() => "HPA alone",
-            name if name == Contestant::Floor.name() => "HPA with the floor",
-            name if name == Contestant::LowerTarget.name() => "HPA alone with a target of 45 %",
-            _ => "HPA with an oracle as the floor",
-        };
-        let DocumentRun { unserved_ppm, pod_hours, rescales, minutes_above80, .. } = run;
+        let DocumentRun { title, unserved_ppm, pod_hours, rescales, minutes_above80, .. } = run;
         let unserved = format!("{} ppm", number(*unserved_ppm));
-        let _ =
-            writeln!(text, "{name:<34} {unserved:>13} {pod_hours:>10.1} {rescales:>9} {minutes_above80:>13}");
+        let _ = writeln!(
+            text,
+            "{title:<34} {unserved:>13} {pod_hours:>10.1} {rescales:>9} {minutes_above80:>13}"
+        );
     }
     let DocumentBand { coverage, coverage_rising } = &document.band;
     let rising = coverage_rising.map(|share| format!(", and {} of rising minutes", percent(share)));
     let _ = writeln!(
         text,
         "\nJudged from {}. A floor applied in {} of these minutes. The band covers {} of them{}.\n\nAt the end: {}",
-        document.judged_from,
+        document.choice.judged_from,
         percent(document.choice.active),
         percent(*coverage),
         rising.unwrap_or_default(),
@@ -222,7 +231,7 @@ mod tests {
     fn floor_serves_a_daily_peak() {
         let folder = std::env::temp_dir().join(format!("concertina-backtest-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let (csv, floors) = (csv(&folder), folder.join("floors.csv"));
+        let (csv, floors, report) = (csv(&folder), folder.join("floors.csv"), folder.join("report.html"));
         let words = [
             "backtest",
             "--csv",
@@ -232,6 +241,8 @@ mod tests {
             "--budget=10%",
             "--floors",
             floors.to_str().unwrap(),
+            "--report",
+            report.to_str().unwrap(),
         ];
         let options = parsed(options::command("concertina"), &words, options::options).unwrap();
         let mut out = Vec::new();
@@ -248,6 +259,7 @@ mod tests {
         assert!(floors.starts_with("minute,floor\n2026-11-02T00:00:00Z,0\n"));
         assert!(floors.contains("2026-11-11T08:58:00Z,23\n"));
         assert_eq!(floors.lines().count(), 10 * 1440 + 1);
+        assert!(std::fs::read_to_string(report).unwrap().contains("<title>Backtest of load.csv</title>"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

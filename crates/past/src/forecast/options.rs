@@ -28,6 +28,8 @@ pub struct BacktestOptions {
     pub csv: PathBuf,
     /// `--floors`: the file for the floors.
     pub floors: Option<PathBuf>,
+    /// `--report`: the file for the HTML page.
+    pub report: Option<PathBuf>,
     /// `--output`: the format of the result.
     pub output: Output,
     /// The settings of the forecast.
@@ -98,6 +100,7 @@ fn backtest() -> Command {
         )
         .arg(path("csv", "File of the load; - reads standard input").required(true))
         .arg(path("floors", "File to write the floor of each minute to"))
+        .arg(path("report", "HTML page with charts of the load, the pods and the worst hours"))
         .arg(output(&["text", "json", "yaml"]))
         .arg(
             option("target", "percent", "Target of the HPA, in percent of the pods' capacity")
@@ -208,6 +211,7 @@ pub fn options(matches: &ArgMatches) -> Result<BacktestOptions, CliError> {
     Ok(BacktestOptions {
         csv,
         floors: matches.get_one::<PathBuf>("floors").cloned(),
+        report: matches.get_one::<PathBuf>("report").cloned(),
         output: Output::from_matches(matches),
         settings,
         target: matches.get_one::<i32>("target").copied().unwrap_or(60),
