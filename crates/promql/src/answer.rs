@@ -168,6 +168,13 @@ impl RangeAnswer {
         Ok(by_time.into_iter().collect())
     }
 
+    /// Returns the values of each series, by the value of a label, as pairs of milliseconds since the Unix epoch and the
+    /// value. A series without the label has the empty value. Of two series with the same value, the last counts.
+    pub fn into_values_by(self, label: &str) -> BTreeMap<String, Vec<(i64, f64)>> {
+        let row = |mut row: Series| (row.labels.remove(label).unwrap_or_default(), row.values);
+        self.rows.into_iter().map(row).collect()
+    }
+
     /// Returns the sum of the values of all pods for which `is_pod` is true, per time and in ascending order of time.
     /// The label `pod` contains the name of a pod. Times are in milliseconds since the Unix epoch. A time without a
     /// value of such a pod is omitted.
@@ -219,6 +226,16 @@ mod tests {
         assert_eq!(parse(&json!([])).unwrap().single(), Ok(vec![]));
         let several = json!([{"values": [[0, "1"]]}, {"values": [[0, "1"]]}]);
         assert_eq!(parse(&several).unwrap().single(), Err(AnswerError::SeveralSeries(2)));
+    }
+
+    #[test]
+    fn values_of_series_are_named_by_a_label() {
+        let answer = parse(&json!([
+            {"metric": {"of": "cpu", "a": "b"}, "values": [[0, "1"], [60, "2"]]},
+            {"metric": {}, "values": [[0, "3"]]},
+        ]));
+        let expected = [(String::new(), vec![(0, 3.0)]), ("cpu".to_owned(), vec![(0, 1.0), (60_000, 2.0)])];
+        assert_eq!(answer.unwrap().into_values_by("of"), expected.into());
     }
 
     #[test]

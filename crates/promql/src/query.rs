@@ -55,12 +55,17 @@ impl PodNames {
     }
 
     /// Returns the regular expression for the part after the name of the workload. It needs no escape within a string.
-    pub(crate) const fn expression(self) -> &'static str {
+    const fn expression(self) -> &'static str {
         match self {
             Self::OfReplicaSets => "-[a-z0-9]+-[a-z0-9]{5}",
             Self::Numbered => "-[0-9]+",
             Self::Random => "-[a-z0-9]{5}",
         }
+    }
+
+    /// Returns the regular expression for the pods of `workload`, for a string in a query.
+    pub fn pattern(self, workload: &str) -> String {
+        format!("{}{}", escaped(workload), self.expression())
     }
 
     /// Returns whether a pod of `workload` can have the name `pod`.
@@ -221,7 +226,7 @@ impl Query {
 
     /// Returns the query for all pods that a target has had. `$pods` becomes a regular expression for their names.
     pub fn text_of_past(&self, namespace: &str, name: &str, pods: PodNames) -> Result<String, QueryError> {
-        self.replaced(namespace, name, || format!("{}{}", escaped(name), pods.expression()))
+        self.replaced(namespace, name, || pods.pattern(name))
     }
 
     fn replaced(

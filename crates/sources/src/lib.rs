@@ -5,7 +5,7 @@
 //!   [`Sources::run`] reloads the file periodically.
 //! - [`Sources::read`] returns the numbers of one metric of an HPA. Each distinct query and each page is requested at
 //!   most once per interval for all HPAs.
-//! - [`Sources::past`] returns past values of a metric from Prometheus.
+//! - [`Sources::past`] returns past values of a metric from Prometheus, and [`PastServer`] those of any query.
 //! - [`Dial`] opens the connections, over the network or in memory.
 //!
 //! [`promql`] restricts the queries of servers with `enforceNamespaceLabel` to the series of the tenant. The scraper of
@@ -41,7 +41,7 @@ pub use crate::file::{AdapterGroup, PrometheusServer, SourceFile};
 pub use crate::http::{RequestError, SourceError};
 pub use crate::kubelet::Usage;
 pub use crate::pods::{PodAddress, PodTarget};
-pub use crate::prometheus::{PastReading, PastTarget, TimeRange};
+pub use crate::prometheus::{PastReading, PastServer, PastTarget, TimeRange};
 pub use crate::reload::{SourceObserver, Sources, report_states};
 pub use crate::secrets::{SECRET_LABEL, SecretProblem};
 pub use crate::settings::{FileError, KubeletSettings, PodSettings};

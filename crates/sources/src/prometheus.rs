@@ -225,10 +225,7 @@ impl Server {
         target: &PastTarget<'_>,
         range: TimeRange,
     ) -> Result<Vec<(i64, f64)>, SourceError> {
-        let (start, end, step) = (range.start.as_second(), range.end.as_second(), range.step().as_secs());
-        let fields = format!("&start={start}&end={end}&step={step}");
-        let endpoint = Endpoint { path: "/api/v1/query_range", query: text, fields: &fields };
-        let answer = self.requests.post(endpoint, target.namespace, || {}, RangeAnswer::parse).await?;
+        let answer = self.range(text, target.namespace, range, range.step()).await?;
         Ok(match form {
             Form::Single => answer.single()?,
             Form::PerPod => {
@@ -236,6 +233,20 @@ impl Server {
                 answer.sum_of_pods(|pod| names.is_pod(target.name, pod))?
             }
         })
+    }
+
+    /// Sends a range query.
+    pub(crate) async fn range(
+        &self,
+        text: &str,
+        namespace: &Arc<str>,
+        range: TimeRange,
+        step: Duration,
+    ) -> Result<RangeAnswer, SourceError> {
+        let (start, end, step) = (range.start.as_second(), range.end.as_second(), step.as_secs());
+        let fields = format!("&start={start}&end={end}&step={step}");
+        let endpoint = Endpoint { path: "/api/v1/query_range", query: text, fields: &fields };
+        self.requests.post(endpoint, namespace, || {}, RangeAnswer::parse).await
     }
 
     async fn query(&self, text: &str, namespace: &Arc<str>) -> Result<Arc<Response>, SourceError> {
@@ -328,5 +339,30 @@ impl Requests {
             }
             answer => Ok(answer?),
         }
+    }
+}
+
+/// A server that no source file names, for commands that read the past. Its limits are those of its settings.
+#[derive(Debug)]
+pub struct PastServer(Server);
+
+impl PastServer {
+    /// Creates a server whose connections `dial` opens.
+    pub fn new(settings: PrometheusServer, dial: Arc<dyn Dial>) -> Self {
+        Self(Server::new(settings, dial))
+    }
+
+    /// Sends a range query, as it is, for an HPA of a namespace. Prometheus refuses more than 11,000 steps.
+    ///
+    /// # Errors
+    /// Returns the error of the request or of its answer.
+    pub async fn range(
+        &self,
+        query: &str,
+        namespace: &Arc<str>,
+        range: TimeRange,
+        step: Duration,
+    ) -> Result<RangeAnswer, SourceError> {
+        self.0.range(query, namespace, range, step).await
     }
 }
