@@ -15,7 +15,7 @@ use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::{Answer, ContainerUsage, PodUsage};
 use autoscaling::selector::{Selector, SelectorError};
 use autoscaling::settings::{Settings, Version};
-use autoscaling::spec::Spec;
+use autoscaling::spec::{Behavior, Spec};
 use autoscaling::status::Status;
 use autoscaling::{Answers, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, decide, plan};
 use jiff::{SignedDuration, Timestamp};
@@ -91,7 +91,22 @@ pub fn replay(
     floors: &[i32],
     judged_from: usize,
 ) -> Result<Run, ReplayError> {
+    replay_with(series, world, None, floors, judged_from)
+}
+
+/// Replays like [`replay`], with the field `behavior` of an HPA.
+///
+/// # Errors
+/// As of [`replay`].
+pub fn replay_with(
+    series: &Series,
+    world: &World,
+    behavior: Option<&Behavior>,
+    floors: &[i32],
+    judged_from: usize,
+) -> Result<Run, ReplayError> {
     let mut hpa = Simulated::new(series, world)?;
+    hpa.spec.behavior = behavior.cloned();
     let (mut score, mut counts, mut unserved) = (Score::default(), Vec::new(), Vec::new());
     for (minute, known) in series.loads.iter().enumerate() {
         let floor = floors.get(minute).copied().unwrap_or_default();
