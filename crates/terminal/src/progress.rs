@@ -25,11 +25,20 @@ impl Progress {
 
     /// Waits for `work`. `what` names the wait, such as `reading HPAs`, without a full stop.
     pub async fn during<T>(self, what: &str, work: impl Future<Output = T>) -> T {
+        self.during_steps(|| what.to_owned(), work).await
+    }
+
+    /// Like [`Self::during`], with a name that changes while the work advances.
+    pub async fn during_steps<T>(self, what: impl Fn() -> String, work: impl Future<Output = T>) -> T {
         if self.is_shown { shown(what, work, &mut stderr()).await } else { work.await }
     }
 }
 
-async fn shown<T>(what: &str, work: impl Future<Output = T>, out: &mut (dyn Write + Send)) -> T {
+async fn shown<T>(
+    what: impl Fn() -> String,
+    work: impl Future<Output = T>,
+    out: &mut (dyn Write + Send),
+) -> T {
     let start = Instant::now();
     let mut ticks = interval_at(start + SILENCE, STEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -45,7 +54,7 @@ async fn shown<T>(what: &str, work: impl Future<Output = T>, out: &mut (dyn Writ
                 return done;
             }
             _ = ticks.tick() => {
-                put(out, &format!("\r\x1b[K{what} … {} s", start.elapsed().as_secs()));
+                put(out, &format!("\r\x1b[K{} … {} s", what(), start.elapsed().as_secs()));
                 is_written = true;
             }
         }
@@ -67,7 +76,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(wait)).await;
             7
         };
-        assert_eq!(shown("reading pods", work, &mut out).await, 7);
+        assert_eq!(shown(|| "reading pods".to_owned(), work, &mut out).await, 7);
         String::from_utf8(out).unwrap()
     }
 
