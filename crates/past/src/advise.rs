@@ -3,7 +3,11 @@
 //! | module | contents |
 //! |---|---|
 //! | [`recording`] | the recorded values per minute, and the load that follows; pure |
+//! | `model` | a fast model that orders settings; pure |
+//! | [`search`] | replays with the controller's rules that choose and judge settings; pure |
 //! | [`outcome`] | an advice, or the reason against one |
 
+mod model;
 pub mod outcome;
 pub mod recording;
+pub mod search;
