@@ -17,6 +17,8 @@ use migration::parity::options::ParityOptions;
 use migration::parity::{self, ParityError};
 use migration::policy::options::PolicyOptions;
 use migration::policy::{self, PolicyError};
+use past::advise;
+use past::advise::options::AdviseOptions;
 use past::forecast;
 use past::forecast::options::BacktestOptions;
 use simulate::options::SimulateOptions;
@@ -43,6 +45,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("handover", "Hand HPAs over from the built-in controller to Concertina, and back."),
     ("parity", "Compare a dry run with the built-in controller."),
     ("simulate", "Simulate HPAs and their workloads in virtual time."),
+    ("advise", "Advise better settings for the HPAs of a cluster, from their past."),
     ("forecast", "Try floors from the load of earlier days on a recorded load."),
     ("demo", "Run a demo cluster with autoscaled workloads in this process."),
     ("completion", "Print the completion script of a shell."),
@@ -67,6 +70,8 @@ pub enum Command {
     Handover(Box<HandoverOptions>),
     /// Run a simulation.
     Simulate(Box<SimulateOptions>),
+    /// Advise better settings for HPAs.
+    Advise(Box<AdviseOptions>),
     /// Try floors on a recorded load.
     Forecast(Box<BacktestOptions>),
 }
@@ -103,6 +108,9 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<
         "simulate" => read(simulate::options::command(program), rest, |matches| {
             Ok(Command::Simulate(Box::new(simulate::options::options(matches)?)))
         }),
+        "advise" => read(advise::options::command(program), rest, |matches| {
+            Ok(Command::Advise(Box::new(advise::options::options(matches)?)))
+        }),
         "forecast" => read(forecast::options::command(program), rest, |matches| {
             Ok(Command::Forecast(Box::new(forecast::options::options(matches)?)))
         }),
@@ -111,7 +119,7 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Parsed<
 }
 
 /// Returns the commands with their subcommands, for completion and manual pages.
-pub(crate) fn commands(program: &str) -> [clap::Command; 10] {
+pub(crate) fn commands(program: &str) -> [clap::Command; 11] {
     [
         why::options::command(program),
         check::options::command(program),
@@ -121,6 +129,7 @@ pub(crate) fn commands(program: &str) -> [clap::Command; 10] {
         handover::options::command(program),
         parity::options::command(program),
         simulate::options::command(program),
+        advise::options::command(program),
         forecast::options::command(program),
         demo::options::command(program),
     ]
@@ -144,6 +153,7 @@ impl Command {
     /// Returns the logging options. `None` disables logs, so that they do not mix with the output.
     pub fn logging(&self) -> Option<Logging> {
         let logging = match self {
+            Self::Advise(options) => options.logging,
             Self::Check(options) => options.logging,
             Self::Console(options) => options.logging,
             Self::Demo(options) => options.logging,
@@ -224,6 +234,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
             let simulation = on_another_thread(move || simulate::run(&options));
             stop.run_until_cancelled(simulation).await.unwrap_or(Ok(()))
         }),
+        Command::Advise(options) => until_interrupted(async |stop| advise::run(&options, clock, stop).await),
         Command::Forecast(options) => until_interrupted(async |stop| {
             let replay = on_another_thread(move || forecast::run(&options));
             stop.run_until_cancelled(replay).await.unwrap_or(Ok(()))
@@ -251,6 +262,7 @@ mod tests {
             &["console", "--port=0"],
             &["parity", "--shadow=ops/shadow"],
             &["simulate", "a.yaml"],
+            &["advise", "--prometheus", "http://a"],
             &["forecast", "backtest", "--csv", "a.csv"],
             &["handover", "status"],
             &["policy", "check", "--offline", "a.yaml"],

@@ -1,15 +1,320 @@
-//! Which HPAs of a cluster are set wrongly, what they should be, what that saves, and how sure it is.
+//! `concertina advise`: which HPAs of a cluster are set wrongly, what they should be, what that saves, and how sure it
+//! is. The past comes from Prometheus. Nothing is written to the cluster.
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`options`] | the command line |
+//! | [`objects`] | the HPAs, from the cluster or from files |
+//! | `history` | the queries to Prometheus |
 //! | [`recording`] | the recorded values per minute, and the load that follows; pure |
 //! | `model` | a fast model that orders settings; pure |
 //! | [`search`] | replays with the controller's rules that choose and judge settings; pure |
 //! | [`findings`] | what else a recording shows; pure |
 //! | [`outcome`] | an advice, or the reason against one |
+//! | `report`, `page` | the answer as text, document, patches and page |
 
 pub mod findings;
+mod history;
 mod model;
+pub mod objects;
+pub mod options;
 pub mod outcome;
+mod page;
 pub mod recording;
+mod report;
 pub mod search;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ::cluster::client::{ClientError, Clients};
+use ::cluster::error::ApiError;
+use ::cluster::kubeconfig::{self, KubeconfigError};
+use backtest::replay::ReplayError;
+use clock::SharedClock;
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use sources::{Dial, Network, PastServer, PrometheusServer, TlsError};
+use tokio_util::sync::CancellationToken;
+
+use self::objects::{Hpa, Objects};
+use self::options::AdviseOptions;
+use self::outcome::Refusal;
+use self::recording::{Column, Recording};
+use self::report::{Report, Row, patches};
+use terminal::ending::on_another_thread;
+use terminal::options::{EncodeError, cluster};
+use terminal::progress::Progress;
+
+/// Time limit of a query.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Maximum size of an answer of Prometheus in bytes: a week of ten columns has about 3 MB.
+const MAX_BYTES: usize = 16 << 20;
+/// HPAs that are read or replayed at the same time.
+const IN_FLIGHT: usize = 2;
+
+/// The charts of the page, by namespace and name.
+pub(crate) type Charts = BTreeMap<(String, String), String>;
+
+/// The reason why no answer is available. Exit code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum AdviseError {
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The client for the cluster cannot be created.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The HPAs cannot be read.
+    #[error("cannot read HPAs: {0}")]
+    Unreadable(Box<ApiError>),
+    /// A file cannot be read.
+    #[error("cannot read {}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// There is no HPA.
+    #[error("there is no HPA: pass another namespace, or files with -f")]
+    NoHpa,
+    /// Prometheus answered for no HPA.
+    #[error("Prometheus at {url} has no answer (--prometheus): {error}")]
+    Prometheus {
+        /// Its URL.
+        url: String,
+        /// The error of the first HPA.
+        error: String,
+    },
+    /// The authorities of Prometheus cannot be used.
+    #[error("--prometheus-ca: {0}")]
+    Tls(#[from] TlsError),
+    /// A replay cannot start.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// A patch or the page cannot be written.
+    #[error("cannot write {} ({flag}): {error}", path.display())]
+    Output {
+        /// The flag of the file.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: std::io::Error,
+    },
+    /// The answer cannot be encoded.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The answer cannot be written.
+    #[error("failed to write the answer: {0}")]
+    Write(#[from] std::io::Error),
+    /// The command was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Advises on the HPAs of the user's cluster, and prints the answer to standard output.
+///
+/// # Errors
+/// Returns an [`AdviseError`] if no answer is available or the answer cannot be written.
+pub async fn run(
+    options: &AdviseOptions,
+    clock: SharedClock,
+    stop: CancellationToken,
+) -> Result<(), AdviseError> {
+    let mut out = std::io::stdout();
+    let progress = Progress::on_terminal();
+    let work = async {
+        let clients = match options.files.as_slice() {
+            [] => {
+                let user = kubeconfig::load_for_user(&options.cluster)?;
+                let reading = cluster::at_kubectl_rate(cluster::reads_only());
+                Some(cluster::clients(&user, reading)?)
+            }
+            _ => None,
+        };
+        let network = match options.prometheus.scheme_str() {
+            Some("https") => Network::tls(options.ca_file.as_deref())?,
+            _ => Network::plain(),
+        };
+        answer(options, clients.as_ref(), Arc::new(network), clock.now(), progress, &mut out).await
+    };
+    // Boxed, because the future is large.
+    match stop.run_until_cancelled(Box::pin(work)).await.unwrap_or(Err(AdviseError::Interrupted)) {
+        // The reader of the pipe has stopped reading, as `head` does.
+        Err(AdviseError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        answered => answered,
+    }
+}
+
+/// Advises on the HPAs of a cluster, or of the files without one.
+async fn answer(
+    options: &AdviseOptions,
+    clients: Option<&Clients>,
+    dial: Arc<dyn Dial>,
+    now: Timestamp,
+    progress: Progress,
+    out: &mut (dyn Write + Send),
+) -> Result<(), AdviseError> {
+    let namespace = options.cluster.namespace.as_deref();
+    let objects = match clients {
+        Some(clients) => {
+            let reading = progress.during("reading HPAs", Objects::read(&clients.core, namespace));
+            reading.await.map_err(|error| AdviseError::Unreadable(Box::new(error)))?
+        }
+        None => Objects::read_files(&options.files, namespace)?,
+    };
+    let Objects { hpas, mut lacked, .. } = objects;
+    if hpas.is_empty() {
+        return Err(AdviseError::NoHpa);
+    }
+    let end = Timestamp::from_second(now.as_second().div_euclid(60) * 60).unwrap_or(now);
+    let server = PastServer::new(settings(options), dial);
+    let done = AtomicUsize::new(0);
+    let advices = stream::iter(&hpas).map(async |hpa| {
+        let advice = advise_on(&server, hpa, end, options.days, options.report.is_some()).await;
+        done.fetch_add(1, Ordering::Relaxed);
+        advice
+    });
+    let collecting = advices.buffered(IN_FLIGHT).collect::<Vec<_>>();
+    let what = || format!("advising on {} HPAs, {} done", hpas.len(), done.load(Ordering::Relaxed));
+    let advices = progress.during_steps(what, collecting).await;
+    let (mut rows, mut charts) = (Vec::new(), Charts::new());
+    let mut missing: BTreeMap<Column, usize> = BTreeMap::new();
+    for advice in advices {
+        let Advice { row, chart, missing: columns } = advice?;
+        for column in columns {
+            *missing.entry(column).or_default() += 1;
+        }
+        charts.extend(chart.map(|chart| ((row.namespace.clone(), row.name.clone()), chart)));
+        rows.push(row);
+    }
+    let unreadable = |row: &Row| match &row.refused {
+        Some(Refusal::Unreadable { error }) => Some(error.clone()),
+        _ => None,
+    };
+    if let Some(errors) = rows.iter().map(unreadable).collect::<Option<Vec<_>>>() {
+        let error = errors.into_iter().next().unwrap_or_default();
+        return Err(AdviseError::Prometheus { url: options.prometheus.to_string(), error });
+    }
+    lacked.extend(
+        missing.into_iter().map(|(column, hpas)| {
+            format!("{} for {}", column.metric(), terminal::words::counted(hpas, "HPA"))
+        }),
+    );
+    let days = jiff::SignedDuration::from_hours(24 * i64::try_from(options.days).unwrap_or_default());
+    let report = Report::new(end.saturating_sub(days).unwrap_or(end), end, lacked, rows);
+    write_files(options, &report, &hpas, &charts)?;
+    let text = options.output.encode(&report)?.unwrap_or_else(|| report.text());
+    writeln!(out, "{}", text.trim_end())?;
+    Ok(out.flush()?)
+}
+
+fn settings(options: &AdviseOptions) -> PrometheusServer {
+    PrometheusServer {
+        name: "--prometheus".into(),
+        url: options.prometheus.clone(),
+        ca_file: options.ca_file.clone(),
+        bearer_token_file: options.token_file.clone(),
+        timeout: TIMEOUT,
+        interval: TIMEOUT,
+        concurrency: 2 * IN_FLIGHT,
+        max_bytes: MAX_BYTES,
+        max_series: Column::ALL.len(),
+        enforce_namespace_label: None,
+        namespaces: None,
+        allow_partial: false,
+    }
+}
+
+/// The answer for one HPA.
+struct Advice {
+    row: Row,
+    chart: Option<String>,
+    /// The columns without which checks were skipped.
+    missing: Vec<Column>,
+}
+
+async fn advise_on(
+    server: &PastServer,
+    hpa: &Hpa,
+    end: Timestamp,
+    days: usize,
+    draws: bool,
+) -> Result<Advice, AdviseError> {
+    if matches!(hpa.today, Err(Refusal::Invalid { .. })) {
+        return evaluate(hpa, None, draws);
+    }
+    match history::read(server, hpa, end, days).await {
+        Ok(recording) => {
+            let hpa = hpa.clone();
+            on_another_thread(move || evaluate(&hpa, Some(&recording), draws)).await
+        }
+        Err(error) => {
+            let refusal = Refusal::Unreadable { error: error.to_string() };
+            let row = Row::new(hpa, Err(refusal), Vec::new(), None);
+            Ok(Advice { row, chart: None, missing: Vec::new() })
+        }
+    }
+}
+
+/// Advises on an HPA from its recording.
+fn evaluate(hpa: &Hpa, recording: Option<&Recording>, draws: bool) -> Result<Advice, AdviseError> {
+    let load = recording.map(Recording::load);
+    let searched = match (&hpa.today, recording, &load) {
+        (Ok(today), Some(recording), Some(Ok(load))) => Ok(search::search(today, recording, load)?),
+        (Err(refusal), ..) | (_, _, Some(Err(refusal))) => Err(refusal.clone()),
+        (Ok(_), ..) => Err(Refusal::NoUsage),
+    };
+    let load = load.and_then(Result::ok);
+    let findings = recording
+        .map(|recording| findings::findings(recording, load.as_ref(), hpa.bounds, hpa.memory))
+        .unwrap_or_default();
+    let chart = match (&searched, &load, &hpa.today) {
+        (Ok(searched), Some(load), Ok(today)) if draws => {
+            Some(page::chart(load, today.choice.target, searched))
+        }
+        _ => None,
+    };
+    let is_missing = |column: &Column| {
+        let applies = *column != Column::ReplicaSets || hpa.kind == "Deployment";
+        recording.is_some_and(|recording| applies && !recording.has(*column))
+    };
+    // Without usage or requests, the HPA is refused for this reason.
+    let optional =
+        [Column::Replicas, Column::Ready, Column::ReplicaSets, Column::Min, Column::Max, Column::Target];
+    let missing = optional.into_iter().filter(|_| searched.is_ok()).filter(is_missing).collect();
+    let known = load.map(|load| (load.request, load.days()));
+    let row = Row::new(hpa, searched.and_then(|searched| searched.outcome), findings, known);
+    Ok(Advice { row, chart, missing })
+}
+
+fn write_files(
+    options: &AdviseOptions,
+    report: &Report,
+    hpas: &[Hpa],
+    charts: &Charts,
+) -> Result<(), AdviseError> {
+    let failed = |flag, path: &Path| {
+        let path = path.to_owned();
+        move |error| AdviseError::Output { flag, path, error }
+    };
+    if let Some(folder) = &options.patches {
+        std::fs::create_dir_all(folder).map_err(failed("--patch", folder))?;
+        for (name, text) in patches(report, hpas) {
+            let path = folder.join(name);
+            std::fs::write(&path, text).map_err(failed("--patch", &path))?;
+        }
+    }
+    if let Some(path) = &options.report {
+        std::fs::write(path, page::page(report, charts)).map_err(failed("--report", path))?;
+    }
+    Ok(())
+}

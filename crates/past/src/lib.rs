@@ -1,4 +1,9 @@
 //! The commands that look at the past of a load. None changes a cluster.
+//!
+//! | module | commands |
+//! |---|---|
+//! | [`advise`] | `concertina advise`: better settings for the HPAs of a cluster, from Prometheus |
+//! | [`forecast`] | `concertina forecast`: tries floors on a recorded load |
 
 pub mod advise;
 pub mod forecast;

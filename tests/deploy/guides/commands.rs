@@ -36,6 +36,7 @@ pub(crate) const SKIPPED: &[(&str, &str, Skip)] = &[
     ("getting-started/managed-clusters.md", "concertina handover status", Skip::Handover),
     ("getting-started/managed-clusters.md", "concertina handover disable", Skip::Handover),
     ("getting-started/shadow.md", "concertina parity", Skip::Pods),
+    ("guides/scale-from-the-past.md", "concertina advise", Skip::Network),
     ("guides/keda.md", "concertina handover enable", Skip::Handover),
     ("guides/keda.md", "concertina handover disable", Skip::Handover),
     ("guides/upgrade.md", "kubectl -n concertina-system rollout status", Skip::Pods),

@@ -1,0 +1,245 @@
+//! The HPAs and the VerticalPodAutoscalers, from a cluster or from files.
+
+use std::path::{Path, PathBuf};
+
+use autoscaling::spec::{MetricSource, ResourceTarget, Spec};
+use cluster::client::Client;
+use cluster::error::ApiError;
+use cluster::watch::{Collection, each};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::AdviseError;
+use super::outcome::{Choice, Refusal};
+use super::search::{DEFAULT_WINDOW, Today};
+use terminal::values::{documents, list, text};
+
+/// The largest file in bytes.
+const LARGEST: u64 = 64 << 20;
+
+/// An HPA with the settings that can be replayed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hpa {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `scaleTargetRef.kind`.
+    pub kind: String,
+    /// `scaleTargetRef.name`.
+    pub target: String,
+    /// The settings, or the reason why they cannot be replayed.
+    pub today: Result<Today, Refusal>,
+    /// `minReplicas` and `maxReplicas`.
+    pub bounds: (i32, i32),
+    /// The target of memory, as a share of the requests.
+    pub memory: Option<f64>,
+    /// `spec.metrics`, for patches.
+    pub metrics: Value,
+}
+
+/// The objects to advise on.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) hpas: Vec<Hpa>,
+    vpas: Vec<Value>,
+    /// What could not be read.
+    pub(crate) lacked: Vec<String>,
+}
+
+impl Objects {
+    /// Reads the objects of a cluster.
+    pub(crate) async fn read(client: &Client, namespace: Option<&str>) -> Result<Self, ApiError> {
+        let mut objects = Self::default();
+        let collection =
+            |group, version, resource| Collection { group, version, namespace, resource, fields: "" };
+        let hpas = collection("autoscaling", "v2", "horizontalpodautoscalers");
+        each(client, hpas, |object| {
+            objects.add(&serde_json::from_slice(object)?);
+            Ok(())
+        })
+        .await?;
+        let (vpas, lacked) = (&mut objects.vpas, &mut objects.lacked);
+        let listed =
+            each(client, collection("autoscaling.k8s.io", "v1", "verticalpodautoscalers"), |object| {
+                vpas.push(serde_json::from_slice(object)?);
+                Ok(())
+            });
+        match listed.await {
+            Err(error) if !error.is_not_found() => {
+                lacked.push(format!("VerticalPodAutoscalers: {error}"));
+            }
+            _ => {}
+        }
+        objects.finish();
+        Ok(objects)
+    }
+
+    /// Reads the objects of files, as YAML or JSON.
+    pub(crate) fn read_files(files: &[PathBuf], namespace: Option<&str>) -> Result<Self, AdviseError> {
+        let mut objects = Self::default();
+        for path in files {
+            let failed = |problem: String| AdviseError::File { path: path.clone(), problem };
+            let text = read(path).map_err(|error| failed(error.to_string()))?;
+            let found = documents::<Value>(&text)
+                .map_err(|error| failed(format!("line {}: {}", error.line, error.message)))?;
+            for object in found {
+                match object.get("items").and_then(Value::as_array) {
+                    Some(items) => items.iter().for_each(|item| objects.add_of_kind(item)),
+                    None => objects.add_of_kind(&object),
+                }
+            }
+        }
+        objects.hpas.retain(|hpa| namespace.is_none_or(|namespace| hpa.namespace == namespace));
+        objects.finish();
+        Ok(objects)
+    }
+
+    fn add_of_kind(&mut self, object: &Value) {
+        match text(object, "/kind") {
+            "HorizontalPodAutoscaler" => self.add(object),
+            "VerticalPodAutoscaler" => self.vpas.push(object.clone()),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, object: &Value) {
+        self.hpas.push(Hpa::new(object));
+    }
+
+    /// Sorts the HPAs, and refuses those whose requests a VerticalPodAutoscaler changes.
+    fn finish(&mut self) {
+        for hpa in &mut self.hpas {
+            let vpa = self.vpas.iter().find(|vpa| {
+                text(vpa, "/metadata/namespace") == hpa.namespace
+                    && text(vpa, "/spec/targetRef/kind") == hpa.kind
+                    && text(vpa, "/spec/targetRef/name") == hpa.target
+                    && changes_cpu(vpa)
+            });
+            if let Some(vpa) = vpa.filter(|_| hpa.today.is_ok()) {
+                hpa.today = Err(Refusal::Vpa { name: text(vpa, "/metadata/name").to_owned() });
+            }
+        }
+        self.hpas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut found = String::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(LARGEST).read_to_string(&mut found)?;
+    } else {
+        std::fs::File::open(path)?.take(LARGEST).read_to_string(&mut found)?;
+    }
+    Ok(found)
+}
+
+/// Whether a VerticalPodAutoscaler changes the cpu requests of running pods.
+fn changes_cpu(vpa: &Value) -> bool {
+    let policies = list(vpa, "/spec/resourcePolicy/containerPolicies");
+    let controls = |policy: &Value| {
+        let resources = policy.get("controlledResources").and_then(Value::as_array);
+        let has_cpu = resources.is_none_or(|resources| resources.iter().any(|name| name == "cpu"));
+        text(policy, "/mode") != "Off" && has_cpu
+    };
+    text(vpa, "/spec/updatePolicy/updateMode") != "Off"
+        && (policies.is_empty() || policies.iter().any(controls))
+}
+
+impl Hpa {
+    /// Reads an HPA of autoscaling/v2.
+    pub fn new(object: &Value) -> Self {
+        let spec = Spec::deserialize(object.get("spec").unwrap_or(&Value::Null));
+        let (today, bounds, memory) = match &spec {
+            Ok(spec) => {
+                let bounds = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
+                (
+                    today(spec, text(object, "/metadata/namespace")),
+                    bounds,
+                    spec.metrics.iter().find_map(memory),
+                )
+            }
+            Err(error) => (Err(Refusal::Invalid { problem: error.to_string() }), (1, 1), None),
+        };
+        let text = |pointer| text(object, pointer).to_owned();
+        let mut hpa = Self {
+            namespace: Some(text("/metadata/namespace"))
+                .filter(|namespace| !namespace.is_empty())
+                .unwrap_or_else(|| "default".to_owned()),
+            name: text("/metadata/name"),
+            kind: text("/spec/scaleTargetRef/kind"),
+            target: text("/spec/scaleTargetRef/name"),
+            today,
+            bounds,
+            memory,
+            metrics: object.pointer("/spec/metrics").cloned().unwrap_or_default(),
+        };
+        // The names become parts of queries.
+        let names = [&hpa.namespace, &hpa.name, &hpa.target];
+        if let Some(name) = names.into_iter().find(|name| !is_object_name(name)) {
+            let problem = format!("{name:?} is not the name of an object");
+            hpa.today = Err(Refusal::Invalid { problem });
+        }
+        hpa
+    }
+}
+
+fn is_object_name(name: &str) -> bool {
+    let is_valid =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    !name.is_empty() && name.len() <= 253 && name.bytes().all(is_valid)
+}
+
+/// The settings that can be replayed: one target of cpu in percent. A target of memory in addition shows in the recorded
+/// counts.
+fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
+    let mut target = None;
+    let mut others = Vec::new();
+    for metric in &spec.metrics {
+        match metric {
+            MetricSource::Resource { resource, target: ResourceTarget::Utilization(percent) }
+                if &**resource == "cpu" =>
+            {
+                target = Some(*percent);
+            }
+            MetricSource::Resource { resource, .. } if &**resource == "memory" => {}
+            other => others.push(other.subject(namespace).to_string()),
+        }
+    }
+    let target = match target {
+        Some(target) if others.is_empty() => target,
+        _ => {
+            let metrics = if spec.metrics.is_empty() { "no metric".to_owned() } else { others.join(", ") };
+            let metrics = if metrics.is_empty() { "memory".to_owned() } else { metrics };
+            return Err(Refusal::OtherMetrics { metrics });
+        }
+    };
+    let min = spec.min_replicas.unwrap_or(1);
+    if target <= 0 || min < 1 || spec.max_replicas < min {
+        let problem =
+            format!("its target is {target} %, and its replicas are {min} to {}", spec.max_replicas);
+        return Err(Refusal::Invalid { problem });
+    }
+    let window = spec.behavior.as_ref().and_then(|behavior| behavior.scale_down.stabilization_window_seconds);
+    Ok(Today {
+        choice: Choice {
+            target,
+            min_replicas: min,
+            max_replicas: spec.max_replicas,
+            scale_down_window_seconds: window.unwrap_or(DEFAULT_WINDOW).max(0),
+        },
+        behavior: spec.behavior.clone(),
+    })
+}
+
+fn memory(metric: &MetricSource) -> Option<f64> {
+    match metric {
+        MetricSource::Resource { resource, target: ResourceTarget::Utilization(percent) }
+            if &**resource == "memory" =>
+        {
+            Some(f64::from(*percent) / 100.0)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,167 @@
+//! Generated services: their past under an HPA, and what is advised from it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod command;
+mod refusals;
+
+use backtest::replay::{World, replay};
+use backtest::series::Series;
+use serde_json::{Value, json};
+
+use super::objects::Hpa;
+use super::recording::{Column, DAY, Recording, index};
+use super::report::Row;
+use super::{Advice, evaluate};
+
+/// The settings of the past.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Past {
+    pub(super) target: i32,
+    pub(super) min: i32,
+    pub(super) max: i32,
+    /// The seconds that a pod takes to start.
+    pub(super) start: (f64, f64),
+    /// The cores of a pod's request.
+    pub(super) request: f64,
+    pub(super) days: usize,
+}
+
+pub(super) const PAST: Past =
+    Past { target: 50, min: 2, max: 50, start: (60.0, 120.0), request: 0.5, days: 4 };
+
+/// How the cpu usage of a service follows from its load, in pods at full capacity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Service {
+    /// The usage is the load.
+    Linear,
+    /// The usage ends at the capacity of the pods, and the load is often above.
+    Saturating,
+    /// The usage is the load, and pods take eight minutes to start.
+    SlowStart,
+    /// For three minutes after its start, a pod uses half of its request in addition.
+    WarmUp,
+    /// The pods wait for others, and use at most a third of their requests.
+    IoBound,
+}
+
+pub(super) fn hpa(past: Past) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": past.min, "maxReplicas": past.max,
+            "metrics": [{"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": past.target}}}],
+        },
+    })
+}
+
+/// A load that rises from 3 pods at night to 11 by day, with noise of 10 %.
+pub(super) fn daily(minute: usize) -> f64 {
+    let day = (minute % DAY) as f64 / DAY as f64;
+    let noise = (minute.wrapping_mul(7919) % 1000) as f64 / 1000.0;
+    (7.0 - 4.0 * (day * std::f64::consts::TAU).cos()) * (0.95 + 0.1 * noise)
+}
+
+/// Records the past of a service: the counts are those of a replay with the settings of the past.
+pub(super) fn record(past: Past, service: Service, load: impl Fn(usize) -> f64) -> Recording {
+    let start = "2026-11-02T00:00:00Z".parse().unwrap();
+    let minutes = past.days * DAY;
+    let pod_start = if service == Service::SlowStart { (460.0, 500.0) } else { past.start };
+    let world = World { target: past.target, pod_start, metric_age: 45, max_replicas: past.max, seed: 7 };
+    let shown = |load: f64| if service == Service::IoBound { load / 3.0 } else { load };
+    let series = Series { start, loads: (0..minutes).map(|minute| Some(shown(load(minute)))).collect() };
+    let run = replay(&series, &world, &vec![past.min; minutes], 0).unwrap();
+    let mut recording = Recording::new(start, minutes);
+    let wait = index(pod_start.1.div_euclid(60.0));
+    for (minute, count) in run.counts.iter().enumerate() {
+        let before = minute.checked_sub(wait).map_or(*count, |before| run.counts[before]);
+        let ready = f64::from(before.min(*count));
+        let started = minute.checked_sub(3).map_or(0, |before| (count - run.counts[before]).max(0));
+        let load = shown(load(minute));
+        let used = match service {
+            Service::WarmUp => load + 0.5 * f64::from(started),
+            Service::IoBound => load.min(ready / 3.0),
+            _ => load.min(ready),
+        };
+        recording.set(Column::Usage, minute, used * past.request);
+        recording.set(Column::Replicas, minute, f64::from(*count));
+        recording.set(Column::Ready, minute, ready);
+        for column in [Column::LowestRequest, Column::HighestRequest] {
+            recording.set(column, minute, past.request);
+        }
+        recording.set(Column::ReplicaSets, minute, 1.0);
+        recording.set(Column::Min, minute, f64::from(past.min));
+        recording.set(Column::Max, minute, f64::from(past.max));
+        recording.set(Column::Target, minute, f64::from(past.target));
+    }
+    recording
+}
+
+pub(super) fn row(hpa: &Value, recording: &Recording) -> Row {
+    let Advice { row, .. } = evaluate(&Hpa::new(hpa), Some(recording), false).unwrap();
+    row
+}
+
+/// Returns the row of a service with the settings of the past.
+fn advised(past: Past, service: Service, load: impl Fn(usize) -> f64) -> Row {
+    row(&hpa(past), &record(past, service, load))
+}
+
+#[test]
+fn services_that_follow_their_load_save_what_is_predicted() {
+    // A night with more pods than needed, and a target that a slow load never needs.
+    let past = Past { min: 10, ..PAST };
+    for service in [Service::Linear, Service::WarmUp] {
+        let row = advised(past, service, daily);
+        let advice = row.advice.unwrap_or_else(|| panic!("{service:?}: {:?}", row.why));
+        let (fitted, judged) = (advice.advised.fitted, advice.advised.judged);
+        assert!(advice.advised.settings.min_replicas < 10, "{service:?}: {advice:?}");
+        assert!(judged.saved_share() > 0.05, "{service:?}: {advice:?}");
+        assert!((judged.saved() / fitted.saved() - 1.0).abs() < 0.1, "{service:?}: {advice:?}");
+        assert!(judged.advised.unserved_ppm <= 1.02 * judged.today.unserved_ppm + 5.0, "{service:?}");
+    }
+}
+
+#[test]
+fn io_bound_service_is_refused() {
+    let row = advised(Past { min: 10, ..PAST }, Service::IoBound, daily);
+    assert!(row.advice.is_none(), "{:?}", row.advice);
+    let why = row.why.unwrap();
+    assert!(why.starts_with("its pods were never used near the target of "), "{why}");
+}
+
+#[test]
+fn shortage_is_avoided_for_a_price() {
+    // The load doubles at nine within a minute.
+    let steps = |minute: usize| if (9 * 60..17 * 60).contains(&(minute % DAY)) { 14.0 } else { 5.0 };
+    let row = advised(Past { target: 80, ..PAST }, Service::Saturating, steps);
+    let advice = row.advice.unwrap_or_else(|| panic!("{:?}", row.why));
+    let judged = advice.advised.judged;
+    assert!(advice.is_short && judged.saved() < 0.0, "{advice:?}");
+    assert!(judged.advised.unserved_ppm < 0.7 * judged.today.unserved_ppm, "{advice:?}");
+}
+
+#[test]
+fn slow_start_is_learned_from_rescales() {
+    let recording = record(PAST, Service::SlowStart, daily);
+    let load = recording.load().unwrap();
+    assert!(load.pod_start.0 >= 400.0 && load.pod_start.1 <= 600.0, "{:?}", load.pod_start);
+    let usual = record(PAST, Service::Linear, |_| 5.0).load().unwrap();
+    assert_eq!((usual.pod_start, usual.capacity), ((60.0, 180.0), 1.0));
+}
+
+#[test]
+fn pods_without_limit_have_the_capacity_that_was_seen() {
+    // With a target of 130 %, the pods use up to 1.4 of their requests.
+    let mut recording = record(PAST, Service::Linear, daily);
+    for minute in 0..recording.minutes {
+        let used = recording.at(Column::Usage, minute).unwrap();
+        recording.set(Column::Usage, minute, used * 2.6);
+    }
+    let load = recording.load().unwrap();
+    assert!((1.25..=2.0).contains(&load.capacity), "{}", load.capacity);
+    let highest = load.series.loads.iter().flatten().copied().fold(0.0, f64::max);
+    assert!((15.0..25.0).contains(&highest), "{highest}");
+}
