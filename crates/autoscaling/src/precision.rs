@@ -1,40 +1,16 @@
 //! Statuses that are withheld, because they say nothing new (`--status-precision`). Upstream writes every changed status.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::quantity::Quantity;
-use crate::settings::Settings;
+use crate::settings::{Settings, StatusPrecision};
 use crate::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use crate::status::{Condition, MetricStatus, MetricValueStatus, Status};
 
 /// The number of sync periods after which a changed status is written in any case.
 pub const LONGEST_PERIODS: u32 = 10;
-
-/// The largest change of a metric that needs no status write, in percent of its target. The default is 0: every changed
-/// status is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StatusPrecision(u8);
-
-/// The error for a text that is not a [`StatusPrecision`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be a percentage from 0% to 100%")]
-pub struct StatusPrecisionError;
-
-impl FromStr for StatusPrecision {
-    type Err = StatusPrecisionError;
-
-    /// Parses a whole number of percent: `10%`, or `0`.
-    fn from_str(text: &str) -> Result<Self, StatusPrecisionError> {
-        let number =
-            text.strip_suffix('%').or_else(|| (text == "0").then_some(text)).ok_or(StatusPrecisionError)?;
-        let digits = number.bytes().all(|byte| byte.is_ascii_digit());
-        let percent = number.parse().ok().filter(|percent| digits && *percent <= 100);
-        percent.map(Self).ok_or(StatusPrecisionError)
-    }
-}
 
 /// A status in the cluster that this controller wrote, or another replica of it.
 #[derive(Debug, Clone, Copy)]
@@ -199,6 +175,8 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+
+    use crate::settings::StatusPrecisionError;
 
     use super::*;
 

@@ -1,10 +1,9 @@
 //! The flags and feature gates of kube-controller-manager that affect a decision.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::precision::StatusPrecision;
 
 /// The flags and feature gates of one controller. Their names and defaults are those of Kubernetes.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +32,29 @@ pub struct Settings {
     pub pod_level_resources: bool,
     /// `--status-precision` of this controller. Affects no decision.
     pub status_precision: StatusPrecision,
+}
+
+/// The largest change of a metric that needs no status write, in percent of its target. The default is 0: every changed
+/// status is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StatusPrecision(pub(crate) u8);
+
+/// The error for a text that is not a [`StatusPrecision`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a percentage from 0% to 100%")]
+pub struct StatusPrecisionError;
+
+impl FromStr for StatusPrecision {
+    type Err = StatusPrecisionError;
+
+    /// Parses a whole number of percent: `10%`, or `0`.
+    fn from_str(text: &str) -> Result<Self, StatusPrecisionError> {
+        let number =
+            text.strip_suffix('%').or_else(|| (text == "0").then_some(text)).ok_or(StatusPrecisionError)?;
+        let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+        let percent = number.parse().ok().filter(|percent| digits && *percent <= 100);
+        percent.map(Self).ok_or(StatusPrecisionError)
+    }
 }
 
 /// The minor version of Kubernetes whose rules and texts apply. In JSON, this is [`Version::name`].

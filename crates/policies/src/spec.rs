@@ -15,7 +15,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use autoscaling::precision::StatusPrecision;
+use autoscaling::settings::StatusPrecision;
 use jiff::Timestamp;
 pub use limits::policy::{
     BYTES as MAX_BYTES, ENTRIES as MAX_ENTRIES, NODES as MAX_NODES, PROBLEMS as MAX_PROBLEMS,

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
-use autoscaling::precision::StatusPrecision;
 use autoscaling::quantity::Quantity;
+use autoscaling::settings::StatusPrecision;
 use autoscaling::settings::Version;
 use coexist::handover::scope::{ControllerName, Scope};
 use controller::options::ScaleSource;

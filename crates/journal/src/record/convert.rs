@@ -1,8 +1,8 @@
 //! Conversions between the types of the `/decisions` response and those of the core.
 
 use autoscaling::history;
-use autoscaling::precision::StatusPrecision;
 use autoscaling::settings::Settings;
+use autoscaling::settings::StatusPrecision;
 use autoscaling::{Action, WriteOutcome};
 
 use super::wire::{ActionTaken, FeatureGates, History, Outcome, SettingsInfo};
