@@ -224,7 +224,11 @@ pub fn files() -> [Arg; 2] {
 /// Reads the arguments of [`files`]. At least one file is given.
 pub fn given_files(matches: &ArgMatches) -> Result<Vec<PathBuf>, CliError> {
     let of = |name| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned();
-    let files: Vec<PathBuf> = of("file").chain(of("filename")).collect();
+    with_one_standard_input(of("file").chain(of("filename")).collect())
+}
+
+/// Checks that at most one of a command's files is standard input.
+pub fn with_one_standard_input(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, CliError> {
     if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
         return Err(CliError::Subcommand("standard input can be read only once".to_owned()));
     }

@@ -1,6 +1,10 @@
 //! Values in JSON objects by their pointers, such as `/spec/maxReplicas`, and the YAML or JSON documents of a user's
 //! file.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use autoscaling::quantity::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -72,6 +76,38 @@ pub fn set(object: &mut Value, path: &str, value: Option<Value>) {
         Some(value) => drop(fields.insert(key(last), value)),
         None => drop(fields.remove(&key(last))),
     }
+}
+
+/// The reason why a user's file has no text.
+#[derive(Debug, thiserror::Error)]
+pub enum TextFileError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The file is too long.
+    #[error("it has more than {} MiB", limit >> 20)]
+    TooLarge {
+        /// Maximum number of bytes.
+        limit: usize,
+    },
+    /// The file is no text.
+    #[error("it is not text in UTF-8")]
+    NotText,
+}
+
+/// Reads a file of at most `limit` bytes, or standard input for the path `-`.
+pub fn text_of_file(path: &Path, limit: usize) -> Result<String, TextFileError> {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    if path.as_os_str() == "-" {
+        io::stdin().lock().take(most).read_to_end(&mut bytes)?;
+    } else {
+        File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() > limit {
+        return Err(TextFileError::TooLarge { limit });
+    }
+    String::from_utf8(bytes).map_err(|_| TextFileError::NotText)
 }
 
 /// The reason why a text cannot be read as YAML documents.

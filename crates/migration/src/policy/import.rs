@@ -2,8 +2,7 @@
 //! configuration of prometheus-adapter to ScalingPolicies and the file of sources. The commands read Kubernetes objects
 //! from files, as YAML or JSON.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use serde_json::Value;
 use super::document::Document;
 use super::{PolicyError, Verdict};
 use terminal::options::{EncodeError, to_yaml};
-use terminal::values::{self, YamlError};
+use terminal::values::{self, TextFileError, YamlError};
 use terminal::words::{self, counted};
 
 /// Runs `policy import`: prints the policies to `out`, and the notes to `notes`.
@@ -166,18 +165,14 @@ pub(super) fn objects(files: &[PathBuf]) -> Result<Vec<FileObject>, PolicyError>
 
 /// Reads a file, or standard input for the path `-`.
 pub(super) fn text(path: &Path) -> Result<String, PolicyError> {
-    let failed = |error| PolicyError::File { path: path.to_owned(), error };
-    let mut bytes = Vec::new();
-    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(most).read_to_end(&mut bytes).map_err(failed)?;
-    } else {
-        File::open(path).map_err(failed)?.take(most).read_to_end(&mut bytes).map_err(failed)?;
-    }
-    if bytes.len() > MAX_BYTES {
-        return Err(PolicyError::TooLarge { path: path.to_owned(), limit: MAX_BYTES });
-    }
-    String::from_utf8(bytes).map_err(|_| PolicyError::NotText { path: path.to_owned() })
+    values::text_of_file(path, MAX_BYTES).map_err(|error| {
+        let path = path.to_owned();
+        match error {
+            TextFileError::Io(error) => PolicyError::File { path, error },
+            TextFileError::TooLarge { limit } => PolicyError::TooLarge { path, limit },
+            TextFileError::NotText => PolicyError::NotText { path },
+        }
+    })
 }
 
 /// Returns the objects of a text. Lists are replaced by their items, and empty documents are skipped.

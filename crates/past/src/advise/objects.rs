@@ -1,6 +1,6 @@
 //! The HPAs and the VerticalPodAutoscalers, from a cluster or from files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec};
 use cluster::client::Client;
@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::AdviseError;
 use super::outcome::{Choice, Refusal};
 use super::search::{DEFAULT_WINDOW, Today};
-use terminal::values::{documents, list, text};
+use terminal::values::{documents, list, text, text_of_file};
 
 /// The largest file in bytes.
-const LARGEST: u64 = 64 << 20;
+const LARGEST: usize = 64 << 20;
 
 /// An HPA with the settings that can be replayed.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +80,7 @@ impl Objects {
         let mut objects = Self::default();
         for path in files {
             let failed = |problem: String| AdviseError::File { path: path.clone(), problem };
-            let text = read(path).map_err(|error| failed(error.to_string()))?;
+            let text = text_of_file(path, LARGEST).map_err(|error| failed(error.to_string()))?;
             let found = documents::<Value>(&text)
                 .map_err(|error| failed(format!("line {}: {}", error.line, error.message)))?;
             for object in found {
@@ -122,17 +122,6 @@ impl Objects {
         }
         self.hpas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     }
-}
-
-fn read(path: &Path) -> std::io::Result<String> {
-    use std::io::Read as _;
-    let mut found = String::new();
-    if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(LARGEST).read_to_string(&mut found)?;
-    } else {
-        std::fs::File::open(path)?.take(LARGEST).read_to_string(&mut found)?;
-    }
-    Ok(found)
 }
 
 /// Whether a VerticalPodAutoscaler changes the cpu requests of running pods.

@@ -8,7 +8,9 @@ use http::Uri;
 
 use ::cluster::kubeconfig::ClusterOptions;
 use flags::CliError;
-use terminal::options::{Logging, Output, cluster, logging, option, output, verbosity};
+use terminal::options::{
+    Logging, Output, cluster, logging, option, output, verbosity, with_one_standard_input,
+};
 
 /// The options of `advise`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,12 +92,13 @@ fn url(text: &str) -> Result<Uri, String> {
 /// Reads the options from the arguments.
 ///
 /// # Errors
-/// Returns [`CliError`] if a token would be sent unencrypted.
+/// Returns [`CliError`] if a token would be sent unencrypted, or two files are standard input.
 pub fn options(matches: &ArgMatches) -> Result<AdviseOptions, CliError> {
     let path = |name| matches.get_one::<PathBuf>(name).cloned();
     let Some(prometheus) = matches.get_one::<Uri>("prometheus").cloned() else {
         return Err(CliError::Subcommand("--prometheus is missing".to_owned()));
     };
+    let files = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
     let token_file = path("prometheus-token-file");
     if token_file.is_some() && prometheus.scheme_str() != Some("https") {
         let problem = "--prometheus-token-file: a token is only sent over https://";
@@ -106,7 +109,7 @@ pub fn options(matches: &ArgMatches) -> Result<AdviseOptions, CliError> {
         token_file,
         ca_file: path("prometheus-ca"),
         days: matches.get_one::<usize>("days").copied().unwrap_or(14),
-        files: matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect(),
+        files: with_one_standard_input(files)?,
         patches: path("patch"),
         report: path("report"),
         cluster: cluster::options(matches),

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use sources::InMemory;
 
 use super::*;
+use crate::advise::objects::Objects;
 use crate::advise::report::Report;
 use crate::advise::{AdviseError, answer, options};
 use ::cluster::client::Clients;
@@ -208,12 +209,22 @@ async fn prometheus_without_an_answer_is_an_error() {
 }
 
 #[test]
+fn file_beyond_its_limit_is_refused() {
+    let folder = Folder::new("large");
+    let path = folder.0.join("hpas.yaml");
+    std::fs::File::create(&path).unwrap().set_len((64 << 20) + 1).unwrap();
+    let error = Objects::read_files(std::slice::from_ref(&path), None).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot read {}: it has more than 64 MiB", path.display()));
+}
+
+#[test]
 fn impossible_flags_are_refused() {
     for (words, expected) in [
         ("", "--prometheus"),
         ("--prometheus ftp://a", "must be http:// or https://"),
         ("--prometheus http://a --days 2", "--days"),
         ("--prometheus http://a --prometheus-token-file t", "a token is only sent over https://"),
+        ("--prometheus http://a -f - -f -", "standard input can be read only once"),
     ] {
         let words: Vec<_> = words.split_whitespace().collect();
         let error = parsed(options::command("concertina"), &words, options::options).unwrap_err();
