@@ -11,7 +11,7 @@
 //! | [`page`] | the report as an HTML page |
 
 pub mod contest;
-mod number;
+pub mod number;
 pub mod page;
 pub mod replay;
 pub mod series;

@@ -5,7 +5,7 @@
     clippy::cast_possible_truncation,
     reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
 )]
-pub(crate) fn ceil_to_count(value: f64) -> i32 {
+pub fn ceil_to_count(value: f64) -> i32 {
     value.ceil() as i32
 }
 

@@ -28,7 +28,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -48,6 +48,7 @@ use self::options::AdviseOptions;
 use self::outcome::Refusal;
 use self::recording::{Column, Recording};
 use self::report::{Report, Row, patches};
+use crate::WriteError;
 use terminal::ending::on_another_thread;
 use terminal::options::{EncodeError, cluster};
 use terminal::progress::Progress;
@@ -100,15 +101,8 @@ pub enum AdviseError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// A patch or the page cannot be written.
-    #[error("cannot write {} ({flag}): {error}", path.display())]
-    Output {
-        /// The flag of the file.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    Output(#[from] WriteError),
     /// The answer cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
@@ -302,19 +296,15 @@ fn write_files(
     hpas: &[Hpa],
     charts: &Charts,
 ) -> Result<(), AdviseError> {
-    let failed = |flag, path: &Path| {
-        let path = path.to_owned();
-        move |error| AdviseError::Output { flag, path, error }
-    };
     if let Some(folder) = &options.patches {
-        std::fs::create_dir_all(folder).map_err(failed("--patch", folder))?;
+        std::fs::create_dir_all(folder).map_err(WriteError::of("--patch", folder))?;
         for (name, text) in patches(report, hpas) {
             let path = folder.join(name);
-            std::fs::write(&path, text).map_err(failed("--patch", &path))?;
+            std::fs::write(&path, text).map_err(WriteError::of("--patch", &path))?;
         }
     }
     if let Some(path) = &options.report {
-        std::fs::write(path, page::page(report, charts)).map_err(failed("--report", path))?;
+        std::fs::write(path, page::page(report, charts)).map_err(WriteError::of("--report", path))?;
     }
     Ok(())
 }

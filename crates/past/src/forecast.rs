@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use self::options::BacktestOptions;
+use crate::WriteError;
 use ::backtest::contest::{Backtest, Contestant, backtest};
 use ::backtest::page;
 use ::backtest::replay::ReplayError;
@@ -29,15 +30,8 @@ pub enum ForecastError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// A file of the result cannot be written.
-    #[error("cannot write {} ({flag}): {error}", path.display())]
-    File {
-        /// The flag that names the file.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] WriteError),
     /// The result cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
@@ -108,16 +102,13 @@ fn run_to_end(options: &BacktestOptions, out: &mut dyn Write) -> Result<(), Fore
     let history = options.history(series.loads.len());
     let others = [Contestant::LowerTarget, Contestant::Oracle];
     let found = backtest(&series, &options.world(&series), &options.settings, history, &others)?;
-    let failed = |flag, path: &PathBuf| {
-        let path = path.clone();
-        move |error| ForecastError::File { flag, path, error }
-    };
     if let Some(path) = &options.floors {
-        write_floors(path, &series, &found).map_err(failed("--floors", path))?;
+        write_floors(path, &series, &found).map_err(WriteError::of("--floors", path))?;
     }
     if let Some(path) = &options.report {
         let name = options.csv.file_name().unwrap_or_default().to_string_lossy();
-        std::fs::write(path, page::render(&name, &series, &found)).map_err(failed("--report", path))?;
+        std::fs::write(path, page::render(&name, &series, &found))
+            .map_err(WriteError::of("--report", path))?;
     }
     let document = document(&found, history);
     let text = match options.output.encode(&document)? {

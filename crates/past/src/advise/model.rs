@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use super::outcome::Choice;
-use super::recording::{Load, ceil, index};
+use super::recording::{Load, index};
+use backtest::number::ceil_to_count;
 
 /// Seconds from one sync to the next.
 const SYNC: f64 = 15.0;
@@ -101,5 +102,5 @@ pub(crate) fn run(load: &Load, choice: Choice, floors: &[i32], minutes: usize) -
 
 /// The fewest pods of a fraction of `pods`, at least 2, because one pod alone is not available while it moves.
 pub(crate) fn fraction(pods: i32, share: f64) -> i32 {
-    ceil(f64::from(pods) * share).max(2)
+    ceil_to_count(f64::from(pods) * share).max(2)
 }

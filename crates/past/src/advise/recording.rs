@@ -237,15 +237,6 @@ pub(crate) fn index(value: f64) -> usize {
     value.round() as usize
 }
 
-/// Rounds up to a count of pods that saturates. NaN becomes 0.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
-)]
-pub(crate) fn ceil(value: f64) -> i32 {
-    value.ceil() as i32
-}
-
 /// The nearest 32-bit float.
 #[expect(clippy::cast_possible_truncation, reason = "a recorded value needs seven digits")]
 fn narrow(value: f64) -> f32 {

