@@ -160,7 +160,7 @@ fn scale_targets_narrow_the_scale_rules() {
 }
 
 #[test]
-fn scale_source_watch_adds_list_and_watch_rules_and_get_adds_none() {
+fn targets_have_list_and_watch_rules() {
     let watched = |flags: &[&str]| -> Vec<String> {
         let text = |rule: &Value, field: &str| rule[field][0].as_str().unwrap().to_owned();
         let manifest = objects(flags);
@@ -181,9 +181,8 @@ fn scale_source_watch_adds_list_and_watch_rules_and_get_adds_none() {
     let built_in =
         ["apps deployments ", "apps replicasets ", "apps statefulsets ", " replicationcontrollers "];
     assert_eq!(watched(&[]), built_in);
-    assert_eq!(watched(&["--dry-run", "--scale-source=watch"]), built_in);
+    assert_eq!(watched(&["--dry-run"]), built_in);
     assert_eq!(watched(&["--watch-namespaces=shop"]), built_in);
-    assert_eq!(watched(&["--scale-source=get"]), [""; 0]);
     let custom = "--scale-targets=deployments.apps,rollouts.argoproj.io";
     assert_eq!(
         watched(&[custom]),

@@ -15,7 +15,7 @@ use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientOptions, Clients};
 use cluster::mapper::Mapping;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::options::{Options, ScaleSource};
+use controller::options::Options;
 use engine::reconcile::WorkerPermit;
 use engine::store::Key;
 use engine::telemetry::metrics::Metrics;
@@ -99,8 +99,7 @@ impl Fixture {
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
         let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
-        let source = if kind == Targets::Bare { ScaleSource::Get } else { ScaleSource::Watch };
-        let options = Options { scale_source: source, ..options(recording) };
+        let options = Options { watch_targets: kind != Targets::Bare, ..options(recording) };
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,

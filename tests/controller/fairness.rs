@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use controller::options::{Options, ScaleSource};
 use engine::store::Key;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest};
 use flags::Config;
@@ -15,10 +14,6 @@ use crate::support::{Fixture, Harness};
 
 const HOSTILE: &str = "hostile";
 const PERIOD: f64 = 15.0;
-
-fn watching() -> Config {
-    Config::from(Options { scale_source: ScaleSource::Watch, ..Options::default() })
-}
 
 /// Adds an HPA with its Deployment of one replica.
 fn add(stage: &Fixture, namespace: &str, name: &str, metrics: &[Value]) {
@@ -79,7 +74,7 @@ async fn hpa_with_a_thousand_metrics_delays_no_other_namespace() {
     let (stage, names) = peaceful(10);
     let metrics: Vec<_> = (0..1_000).map(|index| external(&format!("m-{index}"), "10")).collect();
     add(&stage, HOSTILE, "greedy", &metrics);
-    let rig = Harness::spread(stage, &watching());
+    let rig = Harness::spread(stage, &Config::default());
     pass(&rig, 20).await;
     assert_on_time_for_a_minute(&rig, &names).await;
     let asked = rig.times(|request| request.path.contains("/namespaces/hostile/m-")).len();
@@ -93,7 +88,7 @@ async fn hpa_has_at_most_eight_queries_in_flight() {
     add(&stage, HOSTILE, "greedy", &metrics);
     let hangs = FaultRule::new(FaultAction::Silence).path_contains("/namespaces/hostile/m-");
     stage.cluster.faults().add(hangs);
-    let rig = Harness::spread(stage, &watching());
+    let rig = Harness::spread(stage, &Config::default());
     rig.pass(20.0).await;
     assert_eq!(rig.times(|request| request.path.contains("/namespaces/hostile/m-")).len(), 8);
 }
@@ -107,7 +102,7 @@ async fn hanging_queries_of_a_namespace_delay_no_other_namespace() {
     let hangs = FaultRule::new(FaultAction::Silence)
         .path_contains("/external.metrics.k8s.io/v1beta1/namespaces/hostile/");
     stage.cluster.faults().add(hangs);
-    let rig = Harness::spread(stage, &watching());
+    let rig = Harness::spread(stage, &Config::default());
     pass(&rig, 40).await;
     assert_on_time_for_a_minute(&rig, &names).await;
 }
@@ -119,7 +114,7 @@ async fn hpas_that_are_edited_every_second_delay_no_other_namespace() {
     for name in &edited {
         add(&stage, HOSTILE, name, &[external("queue", "10")]);
     }
-    let rig = Harness::spread(stage, &watching());
+    let rig = Harness::spread(stage, &Config::default());
     pass(&rig, 30).await;
     let start = rig.now();
     for second in 0..60_u32 {

@@ -2,7 +2,7 @@
 
 use cluster::client::{ClientOptions, Clients};
 use cluster::mapper::Mapping;
-use controller::options::{Options, ScaleSource};
+use controller::options::Options;
 use engine::store::Key;
 use engine::targets::{self, Targets};
 use engine::tasks::Tasks;
@@ -60,10 +60,6 @@ async fn meanwhile(rig: &Harness, seconds: f64) -> (usize, usize) {
 fn syncs(rig: &Harness) -> f64 {
     let all = [("none", "none"), ("scale_up", "none"), ("scale_down", "none"), ("none", "internal")];
     all.into_iter().map(|(action, error)| rig.reconciliations(action, error)).sum()
-}
-
-fn source(source: ScaleSource) -> Config {
-    Config::from(Options { scale_source: source, ..Options::default() })
 }
 
 fn deny(stage: &Fixture, resource: &str) {
@@ -193,22 +189,19 @@ async fn watch_silent_for_longer_than_the_bookmark_interval_is_not_used() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_watch_permission_is_logged_once_and_scales_are_read() {
-    for (config, level) in [(ScaleSource::Auto, "INFO"), (ScaleSource::Watch, "WARN")] {
-        let stage = one(8);
-        deny(&stage, "deployments");
-        let rig = Harness::with(stage, &source(config));
-        rig.pass(1.0).await;
-        assert_eq!(meanwhile(&rig, 405.0).await, (27, 0));
-        let logged = logs::with("not allowed to list, watch deployments.apps");
-        assert_eq!(logged.len(), 1, "{logged:?}");
-        assert_eq!(logged[0].contains("WARN"), level == "WARN", "{logged:?}");
-        let rule = "{apiGroups: [apps], resources: [deployments], verbs: [list, watch]}";
-        assert_eq!(logged[0].contains(rule), config == ScaleSource::Watch, "{logged:?}");
-        assert_eq!(rig.count("watch", DEPLOYMENTS), 0);
-        rig.cluster.faults().clear();
-        rig.pass(320.0).await;
-        assert_eq!(meanwhile(&rig, 300.0).await, (0, 0), "the resource is watched after the grant");
-    }
+    let stage = one(8);
+    deny(&stage, "deployments");
+    let rig = Harness::start(stage);
+    rig.pass(1.0).await;
+    assert_eq!(meanwhile(&rig, 405.0).await, (27, 0));
+    let logged = logs::with("not allowed to list, watch deployments.apps");
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    let rule = "{apiGroups: [apps], resources: [deployments], verbs: [list, watch]}";
+    assert!(logged[0].contains("INFO") && logged[0].contains(rule), "{logged:?}");
+    assert_eq!(rig.count("watch", DEPLOYMENTS), 0);
+    rig.cluster.faults().clear();
+    rig.pass(320.0).await;
+    assert_eq!(meanwhile(&rig, 300.0).await, (0, 0), "the resource is watched after the grant");
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,8 +218,8 @@ async fn revoked_permission_ends_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scale_source_get_sends_no_watch_and_no_access_review() {
-    let rig = Harness::with(one(8), &source(ScaleSource::Get));
+async fn without_watches_of_targets_each_sync_reads_the_scale() {
+    let rig = Harness::with(one(8), &Config::from(Options { watch_targets: false, ..Options::default() }));
     rig.pass(1.0).await;
     assert_eq!(meanwhile(&rig, 300.0).await, (20, 0));
     assert_eq!(rig.count("watch", DEPLOYMENTS) + rig.count("list", DEPLOYMENTS), 0);
@@ -339,7 +332,7 @@ async fn access_reviews_of_many_namespaces_have_a_rate() {
     let stage = Fixture::new();
     let clients = Clients::over(stage.cluster.connector(), &ClientOptions::default()).unwrap();
     let longest_wait = std::time::Duration::from_secs(7);
-    let options = targets::Options { warn: false, by_namespace: true, longest_wait, seed: 0 };
+    let options = targets::Options { by_namespace: true, longest_wait, seed: 0 };
     let targets = Targets::new(&clients, options, &Tasks::default(), &CancellationToken::new());
     let mapping = Mapping {
         group: "apps".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use controller::options::{Options, ScaleSource};
+use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule};
 use flags::Config;
 use serde_json::json;
@@ -221,10 +221,6 @@ fn usage(stage: &Fixture, millicores: usize) {
     stage.metrics.set_resource(Some(json!({ "items": pods.collect::<Vec<_>>() })));
 }
 
-fn watching() -> Config {
-    Config::from(Options { scale_source: ScaleSource::Watch, ..Options::default() })
-}
-
 /// Number of started syncs, and number of syncs that started within a second of their due time.
 fn started(rig: &Harness) -> (f64, f64) {
     (rig.series(&format!("{LATENESS}_count")), rig.series(&format!("{LATENESS}_bucket{{le=\"1\"}}")))
@@ -232,7 +228,7 @@ fn started(rig: &Harness) -> (f64, f64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_hpas_sync_on_time_at_the_default_limits() {
-    let rig = Harness::spread(many(), &watching());
+    let rig = Harness::spread(many(), &Config::default());
     rig.pass(2.0 * PERIOD).await;
     let (start, before) = (rig.now(), started(&rig));
     for period in 0..5 {
@@ -254,7 +250,7 @@ async fn a_thousand_hpas_sync_on_time_at_the_default_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn syncs_are_spread_from_the_first_period_after_a_start_on() {
-    let rig = Harness::spread(many(), &watching());
+    let rig = Harness::spread(many(), &Config::default());
     rig.pass(PERIOD + 2.0).await;
     let start = rig.now();
     usage(&rig, 51);
@@ -271,7 +267,7 @@ async fn syncs_are_spread_from_the_first_period_after_a_start_on() {
 
 #[tokio::test(start_paused = true)]
 async fn new_hpa_is_decided_first_while_a_thousand_wait() {
-    let rig = Harness::spread(many(), &watching());
+    let rig = Harness::spread(many(), &Config::default());
     rig.pass(2.0).await;
     let backlog = rig.cluster.requests().count(|request| request.path.ends_with("/status"));
     assert!(backlog < 500, "{backlog} HPAs are already synced");

@@ -57,7 +57,6 @@ async fn sync_steadily(stage: &Fixture, world: &World) -> Outcome {
         })
         .collect();
     let flags = [
-        "--scale-source=watch".to_owned(),
         format!("--scale-targets={}", targets.join(",")),
         "--leader-elect=false".to_owned(),
         "--secure-port=0".to_owned(),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller::options::ScaleSource;
 use fake_cluster::{
     Answer, BareScale, Cluster, Exchange, FaultAction, FaultId, Link, ScalePath, Server, Status,
 };
@@ -207,7 +206,7 @@ impl World<'_> {
         let mut config = Config { takeover: TakeOver::Off, ..Config::default() };
         config.controller.watch_scaling_policies = true;
         config.controller.metric_sharing = None;
-        config.controller.scale_source = ScaleSource::Get;
+        config.controller.watch_targets = false;
         let link = Recorded {
             cluster: self.stage.cluster.clone(),
             started: self.started,

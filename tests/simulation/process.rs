@@ -11,7 +11,6 @@ use clock::{Clock, SharedClock};
 use cluster::client::{ClientOptions, Clients};
 use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run_with};
 use controller::assembly::Phase;
-use controller::options::ScaleSource;
 use engine::reconcile::{ConcludedSync, Observer};
 use engine::tasks::panic_message;
 use engine::telemetry::metrics::Metrics;
@@ -132,7 +131,7 @@ fn config(run: &Run) -> Config {
     };
     config.controller.decisions_per_hpa = 1;
     if !scene.shares {
-        config.controller.scale_source = ScaleSource::Get;
+        config.controller.watch_targets = false;
         config.controller.metric_sharing = None;
     }
     config.controller.settings.tolerance =

@@ -128,8 +128,8 @@ async fn concertina(plane: &ControlPlane, proxy: &Proxy) -> Outcome<Process> {
     command.arg("--kubeconfig").arg(redirect(&kubeconfig, proxy)?);
     command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
     command.args(["--leader-elect=false", "--takeover=off"]);
-    // With these flags, a sync sends the requests of the built-in controller.
-    command.args(["--scale-source=get", "--share-metrics=false"]);
+    // A sync then sends the requests of the built-in controller.
+    command.arg("--share-metrics=false");
     command.arg("--concurrent-horizontal-pod-autoscaler-syncs=1000");
     command.arg(format!("--horizontal-pod-autoscaler-sync-period={PERIOD}"));
     Process::start("concertina", command, plane.folder())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::options::{MetricSources, Options, ScaleSource};
+use crate::options::{MetricSources, Options};
 use clock::{Jitter, SharedClock};
 use cluster::client::Clients;
 use cluster::events::{EventOptions, Recorder};
@@ -94,7 +94,7 @@ impl Parts<'_> {
     }
 
     /// Builds a controller. With `compares`, a shadow compares its decisions with those of another controller. With
-    /// `stop`, the controller watches targets until `stop`, except with `--scale-source=get`.
+    /// `stop`, the controller watches targets until `stop`, except with `--share-metrics=false`.
     fn build(self, compares: bool, stop: Option<&CancellationToken>) -> Built {
         let Self { clients, options, clock, telemetry, mut observers, seed, phase } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
@@ -170,9 +170,8 @@ impl Parts<'_> {
                 others_of: others_only,
             }))
         });
-        let targets = stop.filter(|_| options.scale_source != ScaleSource::Get).map(|stop| {
+        let targets = stop.filter(|_| options.watch_targets).map(|stop| {
             let watching = targets::Options {
-                warn: options.scale_source == ScaleSource::Watch,
                 by_namespace: options.watch_namespaces.is_some(),
                 longest_wait: options.sync_period / 2,
                 seed,

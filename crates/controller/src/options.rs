@@ -1,7 +1,6 @@
 //! The options of a controller, which the process resolves from flags.
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,8 +42,9 @@ pub struct Options {
     pub watch_namespaces: Option<BTreeSet<String>>,
     /// `--watch-scaling-policies`: apply ScalingPolicies and ClusterScalingPolicies, and not only annotations.
     pub watch_scaling_policies: bool,
-    /// `--scale-source`: the source of target Scales in syncs that do not change the replica count.
-    pub scale_source: ScaleSource,
+    /// Whether targets are watched, so that a sync that does not change the replica count reads no Scale.
+    /// `--share-metrics=false` turns this off.
+    pub watch_targets: bool,
     /// `--metrics-timeout` per request to a metrics API, above zero.
     pub metrics_timeout: Duration,
     /// `--max-metrics-response` per request to a metrics API, in bytes, at least one.
@@ -99,7 +99,7 @@ impl Default for Options {
             shadow_others: false,
             watch_namespaces: None,
             watch_scaling_policies: false,
-            scale_source: ScaleSource::Auto,
+            watch_targets: true,
             metrics_timeout: Duration::from_mins(1),
             max_metrics_response: 64 << 20,
             max_concurrent_metric_requests: 512,
@@ -111,33 +111,3 @@ impl Default for Options {
         }
     }
 }
-
-/// `--scale-source`: the source of target Scales in syncs that do not change the replica count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ScaleSource {
-    /// A watch if it is permitted, otherwise one request per sync.
-    #[default]
-    Auto,
-    /// Like `Auto`, but logs missing permissions as a warning.
-    Watch,
-    /// One request per sync, like the built-in controller.
-    Get,
-}
-
-impl FromStr for ScaleSource {
-    type Err = ScaleSourceError;
-
-    fn from_str(word: &str) -> Result<Self, ScaleSourceError> {
-        match word {
-            "auto" => Ok(Self::Auto),
-            "watch" => Ok(Self::Watch),
-            "get" => Ok(Self::Get),
-            _ => Err(ScaleSourceError),
-        }
-    }
-}
-
-/// The error for a text that is not a [`ScaleSource`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be auto, watch or get")]
-pub struct ScaleSourceError;

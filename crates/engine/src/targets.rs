@@ -35,8 +35,6 @@ const UNUSED_CHECK: Duration = Duration::from_mins(1);
 /// Options of the watches of targets.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether a missing permission is logged as a warning.
-    pub warn: bool,
     /// Whether each namespace has a separate watch.
     pub by_namespace: bool,
     /// Maximum wait between two attempts of a watch.

@@ -2,8 +2,8 @@
 
 use super::config::checks::{
     BUILT_IN_USERS_TEXT, above_zero, at_least_one, built_in_users, controller_name, decisions, guard,
-    health_address, namespace, namespaces, path, port_above_zero, response_size, scale_source, scale_targets,
-    scope, status_precision, takeover,
+    health_address, namespace, namespaces, path, port_above_zero, response_size, scale_targets, scope,
+    status_precision, takeover,
 };
 use super::flag::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
 use super::values::{BOOL, DURATION, INT, QUANTITY, STRINGS, TEXT, VERSION};
@@ -61,11 +61,6 @@ pub fn flags() -> Vec<Flag> {
             "Resources that the role allows to scale, such as deployments.apps,statefulsets.apps; * \
                  allows all.",
         ),
-        flag("scale-source", TEXT, "auto", scale_source, |d| &mut d.config.controller.scale_source).help(
-            CLUSTER,
-            "Source of target replica counts between changes: watch, get, or auto (watch where \
-                 permitted, otherwise get).",
-        ),
         flag("metrics-timeout", DURATION, "1m0s", above_zero, |d| &mut d.config.controller.metrics_timeout)
             .help(METRICS, "Timeout of a request to a metrics API."),
         flag("max-metrics-response", QUANTITY, "64Mi", response_size, |d| {
@@ -87,7 +82,8 @@ pub fn flags() -> Vec<Flag> {
         flag("share-metrics", BOOL, "true", Ok, |d| &mut d.shares_metrics).help(
             METRICS,
             "Share metrics API responses between HPAs: one list per namespace where that is cheaper, \
-                 one response for equal queries; always off in a dry run.",
+                 one response for equal queries; always off in a dry run. If false, also read each Scale \
+                 instead of watching targets, as the built-in controller does.",
         ),
         flag("metric-sources", TEXT, "", path, |d| &mut d.config.metric_sources).help(
             METRICS,

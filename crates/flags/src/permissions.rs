@@ -15,7 +15,6 @@ use serde_json::Value;
 use cluster::permission::{Permission, Subject, row};
 use coexist::handover::objects::GuardObjects;
 use coexist::handover::scope::Scope;
-use controller::options::ScaleSource;
 use engine::targets::{definition_permission, target_watch_permission};
 use journal::history::rebuild::event_list_permission;
 use rulebook::Kind;
@@ -190,9 +189,6 @@ fn target_permissions(config: &Config) -> Vec<Permission> {
 /// Returns the permissions to watch targets and to read the CustomResourceDefinitions of targets. These permissions
 /// only save requests, so the check of the permissions does not verify them. A failed watch logs the missing permission.
 pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
-    if config.controller.scale_source == ScaleSource::Get {
-        return Vec::new();
-    }
     let built_in = BUILT_IN.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned()));
     let targets: Vec<(String, String)> = match &config.scale_targets {
         ScaleTargets::All => built_in.collect(),

@@ -91,7 +91,7 @@ impl View {
                 }
                 Some(obstacle) => {
                     if reported.as_ref() != Some(&obstacle) {
-                        self.log_obstacle(&obstacle, context.options.warn);
+                        self.log_obstacle(&obstacle);
                         reported = Some(obstacle);
                     }
                     OBSTACLE_RETRY
@@ -167,7 +167,7 @@ impl View {
         }
     }
 
-    fn log_obstacle(&self, obstacle: &Obstacle, warn: bool) {
+    fn log_obstacle(&self, obstacle: &Obstacle) {
         let resource = self.mapping.group_resource();
         let scope = self.scope.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}"));
         let scope = scope.unwrap_or_default();
@@ -191,10 +191,10 @@ impl View {
             Obstacle::NoDefinition | Obstacle::Error(_) => None,
         };
         match rule {
-            Some(rule) if warn => {
-                tracing::warn!(%reason, %rule, "falling back to one Scale read per sync; add this rule to the ClusterRole");
+            Some(rule) => {
+                tracing::info!(%reason, %rule, "falling back to one Scale read per sync; add this rule to the ClusterRole");
             }
-            _ => tracing::info!(%reason, "falling back to one Scale read per sync"),
+            None => tracing::info!(%reason, "falling back to one Scale read per sync"),
         }
     }
 }

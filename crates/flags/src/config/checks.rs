@@ -12,7 +12,6 @@ use autoscaling::quantity::Quantity;
 use autoscaling::settings::StatusPrecision;
 use autoscaling::settings::Version;
 use coexist::handover::scope::{ControllerName, Scope};
-use controller::options::ScaleSource;
 use rustls::{CipherSuite, NamedGroup};
 
 use super::{GroupResource, HandoverGuard, LogFormat, ScaleTargets, TakeOver};
@@ -111,10 +110,6 @@ pub(crate) fn takeover(word: String) -> Result<TakeOver, Reason> {
         "off" => Ok(TakeOver::Off),
         _ => Err(Reason::MustBe("wait, warn or off")),
     }
-}
-
-pub(crate) fn scale_source(word: String) -> Result<ScaleSource, Reason> {
-    word.parse::<ScaleSource>().map_err(|error| Reason::Text(error.to_string()))
 }
 
 pub(crate) fn status_precision(text: String) -> Result<StatusPrecision, Reason> {

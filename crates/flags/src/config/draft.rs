@@ -116,6 +116,7 @@ impl Draft {
         gates.apply(&mut options.settings);
         options.stale_consistency = gates.stale_consistency;
         options.metric_sharing = options.metric_sharing.filter(|_| self.shares_metrics);
+        options.watch_targets = self.shares_metrics;
 
         handover(&mut config, self.guard, &invalid)?;
 

@@ -14,7 +14,6 @@
   resources: [{{ printf "%s/scale" $parts._0 | quote }}]
   verbs: {{ if include "concertina.shadow" $ }}[get]{{ else }}[get, update]{{ end }}
 {{- end }}
-{{- if ne .Values.scaleSource "get" }}
 {{- range .Values.scaleTargets }}
 {{- $parts := splitn "." 2 . }}
 - apiGroups: [{{ $parts._1 | default "" | quote }}]
@@ -33,7 +32,6 @@
 - apiGroups: [""]
   resources: [replicationcontrollers]
   verbs: [list, watch]
-{{- end }}
 {{- end }}
 - apiGroups: [""]
   resources: [pods]
