@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster::client::{ClientOptions, Clients};
 use cluster::decode::{self, HpaObject, WirePod};
-use cluster::watch::{Deleted, HpaCache, Sink, WatchOptions, Watched, watch_of};
+use cluster::watch::{DeletedObject, HpaCache, Sink, WatchOptions, Watched, watch_of};
 use engine::reconcile::PodIntake;
 use engine::store::{HpaRecord, Hpas, Key, Pods};
 use futures::{StreamExt as _, pin_mut};
@@ -202,7 +202,7 @@ impl<T, S: Sink<T>> Sink<T> for Counted<S> {
         }
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.sink.delete(object);
     }
 
@@ -224,7 +224,7 @@ impl Sink<HpaObject> for HpaStore {
         self.0.apply(HpaRecord::from(object));
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.0.delete(&Key::new(object.namespace, object.name), &object.uid);
     }
 

@@ -10,7 +10,7 @@ mod plant;
 
 use cluster::decode::{HpaObject, WirePod};
 use cluster::fuzzing::{DecodedLine, watch};
-use cluster::watch::{Deleted, Hpas, Pods, Sink};
+use cluster::watch::{DeletedObject, Hpas, Pods, Sink};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ impl Sink<WirePod<'_>> for Given {
         self.record("apply", &object);
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.record("delete", &object);
     }
 
@@ -45,7 +45,7 @@ impl Sink<HpaObject> for Given {
         self.record("apply", &object);
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.record("delete", &object);
     }
 

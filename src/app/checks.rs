@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use cluster::client::{ClientOptions, Clients};
     use cluster::decode::WirePod;
-    use cluster::watch::{Deleted, Pods, Sink, WatchOptions, watch};
+    use cluster::watch::{DeletedObject, Pods, Sink, WatchOptions, watch};
     use fake_cluster::{Cluster, FaultAction, FaultRule};
 
     struct Ignore;
@@ -199,7 +199,7 @@ mod tests {
     impl<'a> Sink<WirePod<'a>> for Ignore {
         fn start(&mut self) {}
         fn apply(&mut self, _: WirePod<'a>) {}
-        fn delete(&mut self, _: Deleted) {}
+        fn delete(&mut self, _: DeletedObject) {}
         fn done(&mut self) {}
     }
 

@@ -60,14 +60,14 @@ pub trait Sink<T>: Send {
     /// Adds or replaces an object. A list may contain an object twice.
     fn apply(&mut self, object: T);
     /// Removes an object.
-    fn delete(&mut self, object: Deleted);
+    fn delete(&mut self, object: DeletedObject);
     /// Completes the list.
     fn done(&mut self);
 }
 
 /// The identity of a deleted object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deleted {
+pub struct DeletedObject {
     /// `metadata.namespace`.
     pub namespace: String,
     /// `metadata.name`.

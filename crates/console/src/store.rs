@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::SharedClock;
 use cluster::decode::HpaObject;
-use cluster::watch::{Deleted, Sink};
+use cluster::watch::{DeletedObject, Sink};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -211,7 +211,7 @@ impl Sink<HpaObject> for Store {
         self.put(&object);
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.change(|inner| inner.delete((object.namespace, object.name)));
     }
 

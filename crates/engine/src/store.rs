@@ -33,7 +33,7 @@ pub use self::hpas::is_older;
 pub use self::hpas::{Change, Hpas, Staleness, Update};
 pub use self::intern::{ContainerInput, PodInput};
 pub use self::pods::{Overlap, Pods, Stats};
-pub use self::targets::{Target, TargetInput, Targets};
+pub use self::targets::{Target, TargetInput, TargetStore};
 use cluster::decode::{WireContainer, WirePod};
 use sources::PodAddress;
 

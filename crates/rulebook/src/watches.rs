@@ -19,7 +19,7 @@ use cluster::call::Call;
 use cluster::client::Client;
 use cluster::decode::{DecodeError, meta_of};
 use cluster::error::ApiError;
-use cluster::watch::{Deleted, Handle, Sink, WatchOptions, Watched, watch_of};
+use cluster::watch::{DeletedObject, Handle, Sink, WatchOptions, Watched, watch_of};
 use engine::reconcile::Controller;
 use engine::tasks::Tasks;
 
@@ -231,7 +231,7 @@ impl Sink<PolicyObject> for PolicyIntake {
         }
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         let Some(controller) = self.controller.upgrade() else { return };
         let name = self.name(object.namespace, object.name);
         if self.policies.delete_object(&name) {
@@ -342,7 +342,7 @@ impl Sink<NamespaceLabels> for NamespaceIntake {
         }
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.set(&object.name, None);
         if let Some(listed) = &mut self.listed {
             listed.remove(&object.name);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::decode::{HpaObject, WirePod};
-use crate::watch::{Deleted, Handle, Hpas, Pods, Restart, Sink, WatchOptions, watch};
+use crate::watch::{DeletedObject, Handle, Hpas, Pods, Restart, Sink, WatchOptions, watch};
 use fake_cluster::{Answer, Exchange, FaultAction, FaultRule, Link, Server, Status};
 
 /// A minimal store of names, which are replaced when a list is complete.
@@ -59,7 +59,7 @@ impl<'a> Sink<WirePod<'a>> for Store {
         self.with(|names| names.insert(pod.name.into_owned(), true));
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.with(|names| names.remove(&object.name));
     }
 
@@ -77,7 +77,7 @@ impl Sink<HpaObject> for Store {
         self.with(|names| names.insert(hpa.name, true));
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.with(|names| names.remove(&object.name));
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::{Deleted, Handle, MAX_PAGE, PAGE, PAGE_TIMEOUT, Sink};
+use super::{DeletedObject, Handle, MAX_PAGE, PAGE, PAGE_TIMEOUT, Sink};
 use crate::call::Call;
 use crate::client::Client;
 use crate::decode::{self, CachedHpa, DecodeError, HpaObject, WirePod};
@@ -158,7 +158,7 @@ where
         };
         let ends_initial_events = meta.ends_initial_events();
         if &*event.kind == "DELETED" {
-            let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
+            let gone = DeletedObject { namespace: meta.namespace, name: meta.name, uid: meta.uid };
             Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
         }
         (!meta.resource_version.is_empty()).then_some((meta.resource_version, ends_initial_events))

@@ -9,7 +9,7 @@ use super::charges::{Charges, Placement};
 use super::machine::State;
 use super::moves::Moves;
 use cluster::decode::HpaObject;
-use cluster::watch::{Deleted, Sink};
+use cluster::watch::{DeletedObject, Sink};
 use engine::reconcile::{Controller, Scope};
 use engine::store::{Change, HpaRecord, Key};
 use engine::telemetry::metrics::Metrics as Telemetry;
@@ -59,7 +59,7 @@ impl Sink<HpaObject> for ScopedIntake {
         }
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         let key = Key::new(object.namespace, object.name);
         let _moving = self.charges.moving();
         self.charges.delete(&key, &object.uid);

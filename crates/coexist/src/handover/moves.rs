@@ -15,7 +15,7 @@ use super::scope::{LABEL, label_of};
 use cluster::client::Client;
 use cluster::decode::{DecodeError, hpa, meta_of};
 use cluster::error::ApiError;
-use cluster::watch::{Collection, Deleted, Sink, Watched, each};
+use cluster::watch::{Collection, DeletedObject, Sink, Watched, each};
 use engine::reconcile::Controller;
 use engine::store::{Change, HpaRecord, Key, Update};
 
@@ -223,7 +223,7 @@ impl Sink<LabelledNamespace> for NamespaceIntake {
         }
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.set(&object.name, None);
         if let Some(listed) = &mut self.listed {
             listed.remove(&object.name);

@@ -10,7 +10,7 @@ use crate::store::{
     Addresses, Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update,
 };
 use cluster::decode::{CachedHpa, HpaObject, WireContainer, WirePod};
-use cluster::watch::{Deleted, HpaCache, Sink};
+use cluster::watch::{DeletedObject, HpaCache, Sink};
 
 /// Applies HPAs. New HPAs and HPAs with a changed spec are due at once. Deleted HPAs are dropped.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Sink<HpaObject> for HpaIntake {
         }
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.controller.deleted(&Key::new(object.namespace, object.name), &object.uid);
     }
 
@@ -226,7 +226,7 @@ impl Sink<WirePod<'_>> for PodIntake {
         });
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.pods.delete(&object.namespace, &object.name);
         if let Some(addresses) = &self.addresses {
             addresses.delete(&object.namespace, &object.name);

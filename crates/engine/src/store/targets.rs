@@ -34,7 +34,7 @@ pub struct Target {
 
 /// The objects of one watch.
 #[derive(Debug, Default)]
-pub struct Targets {
+pub struct TargetStore {
     state: RwLock<State>,
 }
 
@@ -66,7 +66,7 @@ enum WatchLag {
     Unknown,
 }
 
-impl Targets {
+impl TargetStore {
     /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
@@ -179,13 +179,13 @@ mod tests {
         TargetInput { namespace: "shop", name, resource_version: version, scale }
     }
 
-    fn replicas(targets: &Targets, name: &str) -> Option<i32> {
+    fn replicas(targets: &TargetStore, name: &str) -> Option<i32> {
         targets.get("shop", name).map(|target| target.replicas)
     }
 
     #[test]
     fn list_replaces_the_content_at_its_end() {
-        let targets = Targets::new();
+        let targets = TargetStore::new();
         targets.begin();
         targets.apply(&object("a", "1", 3));
         targets.apply(&object("b", "2", 4));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn object_without_a_scale_has_no_target() {
-        let targets = Targets::new();
+        let targets = TargetStore::new();
         targets.apply(&object("web", "1", 3));
         targets.apply(&TargetInput { scale: None, ..object("web", "2", 3) });
         assert_eq!(targets.get("shop", "web"), None);
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn version_older_than_a_read_does_not_count() {
-        let targets = Targets::new();
+        let targets = TargetStore::new();
         targets.apply(&object("web", "9", 3));
         targets.observe_version("shop", "web", "9");
         assert_eq!(replicas(&targets, "web"), Some(3));
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn read_before_the_first_event_counts() {
-        let targets = Targets::new();
+        let targets = TargetStore::new();
         targets.observe_version("shop", "web", "10");
         targets.apply(&object("web", "9", 3));
         assert_eq!(replicas(&targets, "web"), None);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn object_must_be_read_after_a_write_with_an_unknown_outcome() {
-        let targets = Targets::new();
+        let targets = TargetStore::new();
         targets.apply(&object("web", "9", 3));
         targets.mark_unknown("shop", "web");
         targets.apply(&object("web", "12", 4));
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn unchanged_selector_keeps_its_allocation() {
-        let targets = Targets::new();
+        let targets = TargetStore::new();
         targets.apply(&object("web", "1", 3));
         let before = targets.get("shop", "web").unwrap().selector;
         targets.apply(&object("web", "2", 4));

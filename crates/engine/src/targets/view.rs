@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use super::{WatchContext, WatchScope};
 use super::{definition_permission, target_watch_permission};
-use crate::store::{Target, TargetInput, Targets};
+use crate::store::{Target, TargetInput, TargetStore};
 use clock::Jitter;
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::mapper::Mapping;
 use cluster::permission::{Permission, allowed};
 use cluster::scale::{Scalable, Shape, WireTarget, scale_paths};
-use cluster::watch::{Deleted, Handle, MAX_SILENCE, Sink, WatchOptions, watch_of};
+use cluster::watch::{DeletedObject, Handle, MAX_SILENCE, Sink, WatchOptions, watch_of};
 
 /// Maximum time without a connection for which the content is still current. A server that ends a watch accepts the
 /// next watch at once.
@@ -31,7 +31,7 @@ const ERROR_RETRY: Duration = Duration::from_secs(15);
 pub(super) struct View {
     pub(super) scope: WatchScope,
     mapping: Mapping,
-    pub(super) objects: Arc<Targets>,
+    pub(super) objects: Arc<TargetStore>,
     /// Handle of the running watch. `None` if no watch is running.
     handle: Mutex<Option<Handle>>,
 }
@@ -214,7 +214,7 @@ async fn missing(client: &Client, permission: &Permission, name: &str) -> Vec<&'
 }
 
 /// Applies the objects from the watch to the store.
-struct Intake(Arc<Targets>);
+struct Intake(Arc<TargetStore>);
 
 impl Sink<WireTarget<'_>> for Intake {
     fn start(&mut self) {
@@ -231,7 +231,7 @@ impl Sink<WireTarget<'_>> for Intake {
         });
     }
 
-    fn delete(&mut self, object: Deleted) {
+    fn delete(&mut self, object: DeletedObject) {
         self.0.delete(&object.namespace, &object.name);
     }
 
