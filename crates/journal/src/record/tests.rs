@@ -449,9 +449,7 @@ fn json_round_trips() {
 
 #[test]
 fn documented_example_is_a_decision_list() {
-    let document = include_str!("../../../../docs/reference/decisions-api.md");
-    let (_, example) = document.split_once("```json\n").unwrap();
-    let (example, _) = example.split_once("```").unwrap();
+    let example = include_str!("../../../../docs/reference/decisions.json");
     let list: DecisionList = serde_json::from_str(example).unwrap();
     let written: Value = serde_json::from_str(example).unwrap();
     assert_eq!(serde_json::to_value(&list).unwrap(), written);
