@@ -18,7 +18,7 @@ fn flags_reference_page_equals_the_flag_tables() {
     assert!(is_current, "flags.md is stale: run UPDATE_DOCS=1 cargo test --lib reference_page");
 }
 
-/// Renders the page `flags.md`: the flags of Concertina with their help texts, and the names of the others.
+/// Renders the page `flags.md`: the flags of Concertina with their help texts, and the names of the ignored ones.
 fn flags_page() -> String {
     let mut text = "\
 # Flags
@@ -41,29 +41,19 @@ rules. `concertina controller --help` explains every flag. This page is generate
         let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
         let _ = writeln!(text, "| `{}` | {default} | {usage} |", flag.printed());
     }
-    let (mut shared, mut ignored) = (Vec::new(), Vec::new());
-    for flag in sorted([kcm::flags(), kcm::removed_flags()].into_iter().flatten().collect()) {
-        let name = format!("`--{}`", flag.name);
-        match flag.purpose {
-            Purpose::Effective { .. } => shared.push(name),
-            Purpose::Ignored { reason } if reason.contains("other controllers") => {}
-            Purpose::Ignored { .. } => ignored.push(name),
-        }
-    }
-    for (title, introduction, names) in [
-        (
-            "Flags of kube-controller-manager",
-            "These flags have the same effect and default, except that the Lease is named `concertina`:",
-            shared,
-        ),
-        (
-            "Without effect",
-            "These flags, and those of other controllers, are ignored. If one is not at its default, a warning at\n\
-             startup gives the reason:",
-            ignored,
-        ),
-    ] {
-        let _ = writeln!(text, "\n## {title}\n\n{introduction}\n{}.", names.join(", "));
-    }
+    let kcm = [kcm::flags(), kcm::removed_flags()].into_iter().flatten().collect();
+    let ignored: Vec<_> = sorted(kcm)
+        .into_iter()
+        .filter(|flag| matches!(flag.purpose, Purpose::Ignored { reason } if !reason.contains("other controllers")))
+        .map(|flag| format!("`--{}`", flag.name))
+        .collect();
+    let _ = writeln!(
+        text,
+        "\n## Flags of kube-controller-manager\n\n\
+         They have the same effect and default, except that the Lease is named `concertina`. Those of other\n\
+         controllers and these are ignored. If one is not at its default, a warning at startup gives the reason:\n\
+         {}.",
+        ignored.join(", ")
+    );
     text
 }
