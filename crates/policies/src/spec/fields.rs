@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::reader::{Reader, names, shown};
 use super::{
     BurstSpec, Corrections, Fallback, FallbackAction, Guards, Limits, MAX_BYTES, MAX_NODES, MAX_PROBLEMS,
-    MaxStep, MetricRule, Mode, ModeRule, Named, PendingPods, PolicySpec, Problem, ProblemReason, metrics,
+    MaxStep, MetricRule, Mode, ModeRule, Named, PendingPods, PolicySpec, Problem, ProblemReason, forecast,
+    metrics,
 };
 use crate::schedule::{Phase, Recurrence};
 
@@ -22,7 +23,7 @@ const MAX_NAME: usize = 253;
 /// Maximum bytes of the name of a schedule.
 const MAX_SCHEDULE_NAME: usize = 63;
 /// Maximum bytes of `timeZone`, `start` and `end`.
-const MAX_TEXT: usize = 1024;
+pub(super) const MAX_TEXT: usize = 1024;
 
 /// The kind of a policy's source, from the highest precedence to the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,6 +128,7 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
         combine: reader.choice("combine"),
         metrics: metric_rules(reader),
         burst,
+        forecast: reader.unit("forecast", |reader| Some(forecast::read(reader))).map(Arc::new),
         guards: reader.group("guards", guards).unwrap_or_default(),
         corrections: reader.group("corrections", corrections).unwrap_or_default(),
         limits: if level == Level::Cluster { reader.group("limits", limits) } else { None },

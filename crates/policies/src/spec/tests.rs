@@ -22,6 +22,16 @@ fallback:
 - {when: Error, failureDurationSeconds: 60, action: Replicas, replicas: 6, strategy: AtLeast}
 - {when: Empty, metric: queue, action: Hold}
 combine: Min
+forecast:
+  mode: Floor
+  budget: 2%
+  loadPerPod: 200%
+  shortageValue: 50
+  timeZone: europe/berlin
+  holidays: [2026-12-25, "2026-12-26"]
+  horizonSeconds: 90
+  minimumHistory: 7d
+  maximumFloor: 50%
 guards:
   pendingPods: {maximum: 20%, unschedulableOnly: true}
   rollout: HoldScaleUp
@@ -51,6 +61,14 @@ fn every_field_of_a_policy_is_read() {
     assert_eq!((fallback[0].failure_duration_seconds, fallback[1].failure_duration_seconds), (60, 180));
     assert_eq!((fallback[1].when, fallback[1].metric.as_deref()), (Cause::Empty, Some("queue")));
     assert_eq!(spec.combine, Some(Combine::Min));
+    let forecast = spec.forecast.unwrap();
+    let settings = &forecast.settings;
+    assert_eq!((settings.mode, settings.minimum_history), (::forecast::Mode::Floor, 7 * 1440));
+    assert_eq!((settings.budget, settings.maximum_floor, settings.shortage_value), (0.02, 0.5, 50.0));
+    assert_eq!(settings.calendar.zone.iana_name(), Some("Europe/Berlin"));
+    let days = [25, 26].map(|day| jiff::civil::date(2026, 12, day));
+    assert_eq!(settings.calendar.holidays, days.into());
+    assert_eq!((forecast.load_per_pod, forecast.start_minutes), (2.0, Some(2)));
     let max_step = MaxStep {
         up: Some(Amount::Percent(100)),
         down: Some(Amount::Percent(20)),
@@ -359,4 +377,41 @@ fn limits_are_read_from_cluster_policies_only() {
     assert_eq!((spec.limits, found), (Some(limits), Vec::new()));
     let found = problems(text, Level::Namespaced);
     assert_eq!(found[0], "limits: has an effect in a ClusterScalingPolicy only");
+}
+
+#[test]
+fn forecast_is_valid_as_a_whole() {
+    let defaults = parse("forecast: {}", Level::Annotation);
+    assert_eq!((defaults.problems, defaults.spec.forecast), (vec![], Some(Arc::default())));
+    let auto = parse("forecast: {horizonSeconds: auto, mode: Preview, timeZone: UTC}", Level::Annotation);
+    assert_eq!((auto.problems, auto.spec.forecast.map(|spec| spec.start_minutes)), (vec![], Some(None)));
+    for (text, expected) in [
+        ("mode: Apply", "forecast.mode: must be Preview or Floor, not \"Apply\""),
+        ("budget: 5", "forecast.budget: must be a percentage from 1% to 100%, not 5"),
+        ("budget: 101%", "forecast.budget: must be a percentage from 1% to 100%, not \"101%\""),
+        ("loadPerPod: 99%", "forecast.loadPerPod: must be a percentage from 100% to 1000%, not \"99%\""),
+        ("maximumFloor: +8%", "forecast.maximumFloor: must be a percentage from 1% to 100%, not \"+8%\""),
+        ("shortageValue: 0", "forecast.shortageValue: must be a whole number from 1 to 10000, not 0"),
+        (
+            "minimumHistory: 15d",
+            "forecast.minimumHistory: must be a number of days from 1d to 14d, such as 3d, not \"15d\"",
+        ),
+        (
+            "horizonSeconds: 30",
+            "forecast.horizonSeconds: must be auto or a whole number from 60 to 900, not 30",
+        ),
+        (
+            "timeZone: Berlin",
+            "forecast: timeZone: no time zone has the name \"Berlin\"; did you mean \"Europe/Berlin\"?",
+        ),
+        (
+            "holidays: [2026-02-30]",
+            "forecast.holidays: must be a list of at most 100 dates such as 2026-12-25, not a list",
+        ),
+        ("modes: Floor", "forecast.modes: is unknown and has no effect; did you mean mode?"),
+    ] {
+        let Parsed { spec, problems } = parse(&format!("forecast: {{{text}}}"), Level::Annotation);
+        assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+        assert_eq!(spec.forecast, None, "{text}");
+    }
 }

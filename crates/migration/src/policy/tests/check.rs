@@ -27,6 +27,19 @@ async fn fields_without_effect_are_listed_with_their_paths() {
     for (text, expected) in [
         ("mode: Paused", "a.yaml: document 1: annotation: valid\n  now: mode Paused\n"),
         (
+            "forecast: {timeZone: Asia/Tokyo}",
+            "a.yaml: document 1: annotation: valid\n  now: forecast as a preview\n",
+        ),
+        (
+            "forecast: {mode: Floor, maximumFloor: 60%}",
+            "a.yaml: document 1: annotation: valid\n  now: forecast as a floor up to 60 % of maxReplicas\n",
+        ),
+        (
+            "forecast: {mode: Floor, budget: 5}",
+            "a.yaml: document 1: annotation: 1 problem\n  forecast.budget: must be a percentage from 1% to 100%, not 5\n  \
+             now: no mode and no schedule is active\n",
+        ),
+        (
             "gards: {rollout: Hold}\nmode: Pause",
             "a.yaml: document 1: annotation: 2 problems\n  gards: is unknown and has no effect; did you mean guards?\n  \
              mode: must be Auto, Paused, ScaleUpOnly, ScaleDownOnly, Pinned or DryRun, not \"Pause\"; the count is held\n  \
