@@ -6,11 +6,17 @@
 
 use std::sync::Arc;
 
-use autoscaling::settings::Settings;
+use autoscaling::history::History;
+use autoscaling::pod::{ConditionStatus, Phase, Pod, ReadyCondition};
+use autoscaling::query::{Answer, CustomValue};
+use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
+use autoscaling::status::Status;
+use autoscaling::{Answers, Decision, Hpa, Overlap, Scale, decide, plan};
 use divan::{AllocProfiler, Bencher, black_box};
 use jiff::Timestamp;
 use policies::bounds::settings;
+use policies::forecast::{Forecast, Sample};
 use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
 use policies::spec::{Level, MAX_ENTRIES, parse};
@@ -106,6 +112,83 @@ fn sync_between_edges(bencher: Bencher<'_, '_>, name: &str) {
 fn sync_at_an_edge(bencher: Bencher<'_, '_>, name: &str) {
     let (spec, flags, policy) = (spec(), Settings::default(), policy(name));
     bencher.bench(|| apply(&Arc::new(resolve(black_box(&policy), black_box(now()))), &spec, &flags));
+}
+
+/// Measures the forecast of an hour with four syncs a minute and ten pods, after two weeks, with its stored form. Divide
+/// by 240 for a sync.
+#[divan::bench]
+fn forecast_of_an_hour(bencher: Bencher<'_, '_>) {
+    let text = "forecast: {mode: Floor, timeZone: Europe/Berlin, budget: 20%}";
+    let spec = parse(text, Level::Annotation).spec.forecast.expect("a valid field");
+    let (decision, pods) = ten_pods();
+    let mut forecast = Forecast::new("a");
+    let hour = |forecast: &mut Forecast, hour: i64| {
+        for minute in hour * 60..(hour + 1) * 60 {
+            // A peak of ten minutes on each day, and noise.
+            let noise = (minute * 7_919 % 101) as f64 / 50.0;
+            let load = if (540..550).contains(&(minute % 1440)) { 20.0 } else { 2.0 + noise };
+            for second in [0, 15, 30, 45] {
+                let now = Timestamp::from_second(minute * 60 + second).expect("a time of this century");
+                black_box(forecast.report("a", &spec, now));
+                let sample = Sample::new(&spec, black_box(&decision), pods.iter().map(|pod| &**pod), 10);
+                let sample = Sample { load: Some(load), asked: 4, ..sample };
+                black_box(forecast.observe("a", &sample, now));
+            }
+        }
+    };
+    let mut next = now().as_second() / 3600;
+    for _ in 0..14 * 24 {
+        hour(&mut forecast, next);
+        next += 1;
+    }
+    bencher.bench_local(|| {
+        hour(&mut forecast, next);
+        next += 1;
+    });
+}
+
+/// Measures the decision of the HPA algorithm with which [`forecast_of_an_hour`] compares.
+#[divan::bench]
+fn decision_of_ten_pods(bencher: Bencher<'_, '_>) {
+    bencher.bench(ten_pods);
+}
+
+/// A decision by the cpu usage of ten pods, and the pods.
+fn ten_pods() -> (Decision, Vec<Arc<Pod>>) {
+    let spec: Spec = serde_json::from_value(serde_json::json!({
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 20,
+        "metrics": [{"type": "Pods", "pods": {
+            "metric": {"name": "requests"}, "target": {"type": "AverageValue", "averageValue": "10"},
+        }}],
+    }))
+    .expect("a literal spec");
+    let started = now();
+    let pod = |index: usize| {
+        Arc::new(Pod {
+            name: format!("web-{index}").into(),
+            labels: Arc::default(),
+            requests: Arc::default(),
+            phase: Phase::Running,
+            terminating: false,
+            ready: Some(ReadyCondition { status: ConditionStatus::True, since: Some(started) }),
+            start_time: Some(started),
+        })
+    };
+    let pods: Vec<Arc<Pod>> = (0..10).map(pod).collect();
+    let value = |pod: &Arc<Pod>| CustomValue {
+        object: Arc::clone(&pod.name),
+        timestamp: Some(started),
+        window_seconds: None,
+        value: "8".parse().expect("a quantity"),
+    };
+    let answers =
+        Answers { metrics: vec![Some(Ok(Answer::Custom(pods.iter().map(value).collect())))], pods: &pods };
+    let (status, settings) = (Status::default(), Settings::default());
+    let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec: &spec, status: &status };
+    let scale = Scale::new(10, 10, "app=web", Version::default()).expect("a valid selector");
+    let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
+    let decision = decide(&hpa, &plan, &answers, &History::default(), &settings, now());
+    (decision, pods)
 }
 
 /// Measures parsing the text of an annotation.

@@ -11,8 +11,8 @@
 //!    [`autoscaling::plan()`]. [`guards::owned_pods`] and [`choice::ignore_containers`] replace the pods and the
 //!    answers of metrics.
 //! 4. [`resolve::Rules::decide`] decides by the evaluated metrics, with [`burst`], [`choice`] and their [`history`].
-//! 5. [`resolve::Rules::apply`] applies [`guards`] and the mode to the decision, and returns the
-//!    [`steps::PolicyEffect`].
+//! 5. [`resolve::Rules::apply`] applies the floor of a [`forecast`], [`guards`] and the mode to the decision, and
+//!    returns the [`steps::PolicyEffect`].
 //!
 //! [`import`] converts objects of other autoscalers to policies.
 //!
@@ -56,6 +56,7 @@
 pub mod bounds;
 pub mod burst;
 pub mod choice;
+pub mod forecast;
 pub mod guards;
 pub mod history;
 pub mod import;
@@ -69,6 +70,8 @@ pub mod steps;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use autoscaling::explanation::DecisionPath;
 use autoscaling::history::History;
 use autoscaling::pod::{ConditionStatus, Phase, Pod};
@@ -78,6 +81,7 @@ use jiff::Timestamp;
 use crate::bounds::ScheduleStep;
 use crate::burst::BurstState;
 use crate::choice::choose;
+use crate::forecast::ForecastReport;
 use crate::guards::{GuardInputs, Rollout, guard};
 use crate::history::{PolicyHistory, states};
 use crate::resolve::Rules;
@@ -111,8 +115,8 @@ impl TargetState {
     }
 }
 
-/// The result of [`Rules::decide`]: a decision with `burst`, corrections, fallbacks and `combine`, but without guards
-/// and mode.
+/// The result of [`Rules::decide`]: a decision with `burst`, corrections, fallbacks and `combine`, but without a floor
+/// of a forecast, guards and mode.
 #[derive(Debug)]
 pub struct PolicyDecision {
     /// The decision. [`Rules::apply`] applies guards and mode to it.
@@ -123,6 +127,8 @@ pub struct PolicyDecision {
     pub history: PolicyHistory,
     /// The windows of `burst` after the sync. The caller keeps them in memory.
     pub burst: Option<BurstState>,
+    /// The forecast for the minute of the sync.
+    pub forecast: Option<Arc<ForecastReport>>,
 }
 
 /// The state from earlier syncs.
@@ -132,6 +138,8 @@ pub struct Earlier<'a> {
     pub metrics: &'a PolicyHistory,
     /// The windows of `burst`. `None` after a restart, or without `burst`.
     pub burst: Option<&'a BurstState>,
+    /// The forecast for the minute of the sync. `None` without `forecast`.
+    pub forecast: Option<&'a Arc<ForecastReport>>,
 }
 
 impl Rules {
@@ -146,10 +154,11 @@ impl Rules {
         now: Timestamp,
     ) -> PolicyDecision {
         let mut states = states(&evaluation);
+        let forecast = earlier.forecast.cloned();
         let Some(current) = evaluation.current().filter(|_| !states.is_empty()) else {
             let decision = evaluation.decide(history, now);
             let (history, burst) = (earlier.metrics.clone(), earlier.burst.cloned());
-            return PolicyDecision { decision, steps: Vec::new(), history, burst };
+            return PolicyDecision { decision, steps: Vec::new(), history, burst, forecast };
         };
         let (burst, burst_step) = match &self.policy.spec.burst {
             Some(spec) => burst::apply(spec, &evaluation, &mut states, earlier.burst, ready, now),
@@ -163,10 +172,10 @@ impl Rules {
             Some(choice) => evaluation.decide_by(choice, history, now),
             None => evaluation.decide(history, now),
         };
-        PolicyDecision { decision, steps, history: observed, burst }
+        PolicyDecision { decision, steps, history: observed, burst, forecast }
     }
 
-    /// Applies guards and mode to a decision, and moves its steps to the effect. `schedules` contains the steps of
+    /// Applies the floor of the forecast, guards and mode to a decision, and moves its steps to the effect. `schedules` contains the steps of
     /// [`crate::bounds::ActiveBounds::spec`].
     pub fn apply(
         &self,
@@ -174,18 +183,24 @@ impl Rules {
         target: &TargetState,
         schedules: &[ScheduleStep],
     ) -> PolicyEffect {
-        let PolicyDecision { decision, steps, history, .. } = decided;
+        let PolicyDecision { decision, steps, history, forecast, .. } = decided;
+        let forecast = forecast.take();
         let current = decision.current();
         let recommended = decision.count();
         let explanation = decision.explanation();
         let (min, max, path) = (explanation.min, explanation.max, explanation.path);
         let mut steps = std::mem::take(steps);
         let mut count = recommended;
-        if let Some(recommended) = recommended {
+        if let Some(forecast) = &forecast {
+            let (raised, step) = forecast.apply(path, current, recommended, max);
+            count = raised;
+            steps.extend(step.map(Step::Forecast));
+        }
+        if let Some(proposed) = count {
             let TargetState { pending, unschedulable, rollout } = *target;
             let zero_since = history.zero_since.filter(|_| path == DecisionPath::Metrics);
             let inputs = GuardInputs { current, min, max, pending, unschedulable, rollout, zero_since };
-            let guarded = guard(&self.policy.spec.guards, &inputs, recommended);
+            let guarded = guard(&self.policy.spec.guards, &inputs, proposed);
             steps.extend(guarded.steps.into_iter().map(Step::Guard));
             count = Some(guarded.replicas);
         }
@@ -201,6 +216,13 @@ impl Rules {
             let reason = steps.first().map_or("", |step| step.reason().as_str());
             decision.replace_count(to, format!("scaling policy: {reason}"));
         }
-        PolicyEffect { recommended, applied, steps, problems: self.policy.problem_text(), next: None }
+        PolicyEffect {
+            recommended,
+            applied,
+            steps,
+            problems: self.policy.problem_text(),
+            next: None,
+            forecast,
+        }
     }
 }

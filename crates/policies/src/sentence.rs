@@ -36,13 +36,15 @@ impl<'a> Decided<'a> {
         let policy = self.policy.filter(|policy| policy.applied.is_some())?;
         let replaces = |step: &&Step| match step {
             Step::Mode(mode) => mode.mode == Some(Mode::Pinned) || mode.applied != mode.recommended,
+            Step::Forecast(forecast) => forecast.raises(),
             step => matches!(step, Step::Guard(_)),
         };
-        let is_mode = |step: &&Step| matches!(step, Step::Mode(_));
-        let mut steps = policy.steps.iter().filter(replaces);
-        // Guards are in the order in which they apply, and a mode applies after them. The count would be the same
-        // without the earlier steps.
-        steps.clone().find(is_mode).or_else(|| steps.next_back())
+        let steps = || policy.steps.iter().filter(replaces);
+        // Guards are in the order in which they apply. The floor of a forecast applies before them, and a mode after
+        // them. The count would be the same without the earlier steps.
+        let mode = steps().find(|step| matches!(step, Step::Mode(_)));
+        let guard = || steps().rfind(|step| matches!(step, Step::Guard(_)));
+        mode.or_else(guard).or_else(|| steps().next_back())
     }
 
     /// Prints the decision in one sentence without a full stop. `now` is the time of the decision.
@@ -66,7 +68,10 @@ impl<'a> Decided<'a> {
             }
         }
         (amendments.origin, amendments.remark) = self.origin(policy);
-        let reason = self.replaced_by().and_then(reason);
+        let reason = self.replaced_by().and_then(|step| match (step, &policy.forecast) {
+            (Step::Forecast(_), Some(forecast)) => Some(format!("the forecast asks for {}", forecast.reason)),
+            _ => reason(step),
+        });
         amendments.replaced = policy.applied.zip(reason).map(|(to, reason)| ReplacedCount { to, reason });
         amendments
     }

@@ -2,12 +2,14 @@
 //! records.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::ScheduleStep;
 use crate::burst::BurstStep;
 use crate::choice::{Chosen, CombineStep, CorrectionStep, FallbackStep, IgnoredContainersStep};
+use crate::forecast::{ForecastReport, ForecastStep};
 use crate::guards::{GuardStep, OwnedPodsStep};
 use crate::resolve::{ModeStep, NextChange};
 use crate::spec::Mode;
@@ -37,6 +39,8 @@ pub enum Step {
     OwnedPods(OwnedPodsStep),
     /// A schedule.
     Schedule(ScheduleStep),
+    /// The floor of a forecast.
+    Forecast(ForecastStep),
 }
 
 /// The reason of a step in conditions, events and metrics. Ordered by precedence.
@@ -76,11 +80,13 @@ pub enum StepReason {
     OwnedPodsOnly,
     /// A schedule changes a bound.
     ScheduleActive,
+    /// A forecast sets a floor.
+    ForecastFloor,
 }
 
 impl StepReason {
     /// All reasons, in the order of their precedence.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::InvalidMode,
         Self::Paused,
         Self::ScaleUpOnly,
@@ -98,6 +104,7 @@ impl StepReason {
         Self::Corrected,
         Self::OwnedPodsOnly,
         Self::ScheduleActive,
+        Self::ForecastFloor,
     ];
 
     /// The name in conditions, events and metrics.
@@ -120,6 +127,7 @@ impl StepReason {
             Self::Corrected => "Corrected",
             Self::OwnedPodsOnly => "OwnedPodsOnly",
             Self::ScheduleActive => "ScheduleActive",
+            Self::ForecastFloor => "ForecastFloor",
         }
     }
 
@@ -159,6 +167,7 @@ impl Step {
             Self::Correction(_) | Self::IgnoredContainers(_) => StepReason::Corrected,
             Self::OwnedPods(_) => StepReason::OwnedPodsOnly,
             Self::Schedule(_) => StepReason::ScheduleActive,
+            Self::Forecast(_) => StepReason::ForecastFloor,
         }
     }
 }
@@ -175,6 +184,7 @@ impl fmt::Display for Step {
             Self::IgnoredContainers(step) => step.fmt(f),
             Self::OwnedPods(step) => step.fmt(f),
             Self::Schedule(step) => step.fmt(f),
+            Self::Forecast(step) => step.fmt(f),
         }
     }
 }
@@ -192,7 +202,7 @@ impl Chosen {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyEffect {
-    /// The count without guards and mode. `None` if no count could be computed.
+    /// The count without the floor of a forecast, guards and mode. `None` if no count could be computed.
     pub recommended: Option<i32>,
     /// The count that is applied. `None` if no count is applied.
     pub applied: Option<i32>,
@@ -203,6 +213,8 @@ pub struct PolicyEffect {
     /// The next change of the rules, set by the caller of [`crate::resolve::Rules::apply`]. `None` if the rules never
     /// change.
     pub next: Option<NextChange>,
+    /// The forecast, also if its floor is only shown. `None` without `forecast`.
+    pub forecast: Option<Arc<ForecastReport>>,
 }
 
 impl PolicyEffect {

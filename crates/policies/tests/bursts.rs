@@ -67,7 +67,13 @@ fn sync(
     evaluation.evaluate(0, value.as_ref(), &[], now);
     let metrics = PolicyHistory::default();
     let rules = resolve(policy, now);
-    rules.decide(evaluation, &History::default(), Earlier { metrics: &metrics, burst }, replicas, now)
+    rules.decide(
+        evaluation,
+        &History::default(),
+        Earlier { metrics: &metrics, burst, forecast: None },
+        replicas,
+        now,
+    )
 }
 
 fn settings() -> burst::Settings {

@@ -113,7 +113,7 @@ impl Target {
         let (spec, schedules) = rules.bounds.spec(&self.spec);
         let settings = policies::bounds::settings(&policy.spec, &Settings::default());
         let mut decided: PolicyDecision = self.evaluated(&spec, &settings, totals, |evaluation| {
-            let earlier = Earlier { metrics: &self.known, burst: self.burst.as_ref() };
+            let earlier = Earlier { metrics: &self.known, burst: self.burst.as_ref(), forecast: None };
             rules.decide(evaluation, &self.history, earlier, self.replicas, self.now)
         });
         let effect = rules.apply(&mut decided, state, &schedules);

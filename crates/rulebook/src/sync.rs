@@ -265,7 +265,7 @@ impl SyncRules for PolicySync {
             let Resolved { rules, schedules, .. } = &self.policy;
             let metrics = histories.policy(&self.hpa.uid);
             let burst = self.rules.bursts.get(&self.hpa.uid);
-            let earlier = Earlier { metrics: &metrics, burst: burst.as_deref() };
+            let earlier = Earlier { metrics: &metrics, burst: burst.as_deref(), forecast: None };
             let count = ready_pods(pods.iter().map(|pod| &**pod));
             let mut decided = rules.decide(evaluation, history, earlier, count, at);
             decided.steps.extend(inputs.take_steps());

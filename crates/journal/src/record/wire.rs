@@ -3,6 +3,7 @@
 //! `docs/reference/decisions-api.md` describes every field. Fields may be added. The meaning of a field does not change
 //! within `concertina/v1`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::explanation::Explanation;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use engine::reconcile::SourceReading;
+use policies::forecast::ForecastReport;
 use policies::resolve::NextChange;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
@@ -225,6 +227,9 @@ pub struct PolicyEntry {
     /// The next change of the rules. Absent if the rules do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NextEntry>,
+    /// The forecast for the minute. Absent without `forecast`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Arc<ForecastReport>>,
 }
 
 /// The next change of a policy's rules.
@@ -250,17 +255,19 @@ pub struct StepEntry {
 }
 
 impl From<PolicyEffect> for PolicyEntry {
-    fn from(PolicyEffect { recommended, applied, steps, problems, next }: PolicyEffect) -> Self {
+    fn from(effect: PolicyEffect) -> Self {
+        let PolicyEffect { recommended, applied, steps, problems, next, forecast } = effect;
         let entry = |step: Step| StepEntry { reason: step.reason(), message: step.to_string(), step };
         let next = next.map(|change| NextEntry { message: change.to_string(), change });
-        Self { recommended, applied, steps: steps.into_iter().map(entry).collect(), problems, next }
+        Self { recommended, applied, steps: steps.into_iter().map(entry).collect(), problems, next, forecast }
     }
 }
 
 impl From<PolicyEntry> for PolicyEffect {
-    fn from(PolicyEntry { recommended, applied, steps, problems, next }: PolicyEntry) -> Self {
+    fn from(entry: PolicyEntry) -> Self {
+        let PolicyEntry { recommended, applied, steps, problems, next, forecast } = entry;
         let steps = steps.into_iter().map(|entry| entry.step).collect();
-        Self { recommended, applied, steps, problems, next: next.map(|entry| entry.change) }
+        Self { recommended, applied, steps, problems, next: next.map(|entry| entry.change), forecast }
     }
 }
 

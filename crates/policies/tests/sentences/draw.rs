@@ -106,7 +106,7 @@ impl World {
         let ready = ready_pods(self.pods.iter().map(|pod| &**pod));
         match &self.rules {
             Some(rules) => {
-                let earlier = Earlier { metrics: &self.earlier, burst: None };
+                let earlier = Earlier { metrics: &self.earlier, burst: None, forecast: None };
                 rules.decide(evaluation, history, earlier, ready, self.now)
             }
             None => PolicyDecision {
@@ -114,6 +114,7 @@ impl World {
                 steps: Vec::new(),
                 history: self.earlier.clone(),
                 burst: None,
+                forecast: None,
             },
         }
     }

@@ -282,7 +282,8 @@ fn with_policy(mut situation: Situation, text: &str, steps: Vec<policies::steps:
     let steps = mode.map(policies::steps::Step::Mode).into_iter().chain(steps).collect();
     situation.rules = Some(std::sync::Arc::new(rules));
     let problems = String::new();
-    situation.policy = Some(policies::steps::PolicyEffect { recommended, applied, steps, problems, next });
+    situation.policy =
+        Some(policies::steps::PolicyEffect { recommended, applied, steps, problems, next, forecast: None });
     situation
 }
 

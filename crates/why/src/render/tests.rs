@@ -314,6 +314,7 @@ fn policy_steps_state_the_applied_count() {
         steps: vec![policies::steps::Step::Mode(step)],
         problems: "annotation concertina.dev/policy: x: is unknown and has no effect".to_owned(),
         next: None,
+        forecast: None,
     });
     let text = text_of(&situation, Style::default());
     for line in [
