@@ -52,7 +52,16 @@ pub async fn restore(
 
     if let Some(checkpoint) = &mut checkpoint {
         let shards = checkpoint.read(WITHIN).await;
-        let entries = newest(&shards);
+        let (forecasts, histories): (Vec<_>, Vec<_>) =
+            shards.iter().partition(|shard| shard.holds_forecasts());
+        let forecasts = newest(&forecasts);
+        for hpa in &hpas {
+            let entry = forecasts.get(&*hpa.uid).map(|(_, entry)| entry);
+            if let Some(state) = entry.and_then(|entry| codec::forecast(&entry.history)) {
+                controller.stores.histories.commit_forecast(&hpa.uid, Some(state.into()));
+            }
+        }
+        let entries = newest(&histories);
         let now = controller.clock_reading().at;
         hpas.retain(|hpa| {
             let Some((shard, entry)) = entries.get(&*hpa.uid) else { return true };
@@ -104,10 +113,10 @@ pub async fn restore(
 }
 
 /// Returns the newest entry of each HPA, with its shard.
-fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
+fn newest<'a>(shards: &[&'a Shard]) -> BTreeMap<&'a str, (&'a Shard, &'a Entry)> {
     let mut entries: BTreeMap<&str, (&Shard, &Entry)> = BTreeMap::new();
     for (shard, entry) in
-        shards.iter().flat_map(|shard| shard.entries.iter().map(move |entry| (shard, entry)))
+        shards.iter().copied().flat_map(|shard| shard.entries.iter().map(move |entry| (shard, entry)))
     {
         let newest = entries.entry(&entry.uid).or_insert((shard, entry));
         if newest.0.written < shard.written {
@@ -212,7 +221,7 @@ enum EntryError {
 /// Decodes the history of an entry. Rejects a history from the future.
 fn read_entry(entry: &Entry, now: Timestamp) -> Result<KeptHistory, EntryError> {
     let kept = codec::decode(&entry.history)?;
-    let KeptHistory { history, policy } = &kept;
+    let KeptHistory { history, policy, .. } = &kept;
     let latest = now.checked_add(TOLERANCE).unwrap_or(Timestamp::MAX);
     let times = history.recommendations.iter().map(|recommendation| recommendation.at);
     let events = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at);

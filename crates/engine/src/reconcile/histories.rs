@@ -47,11 +47,13 @@ pub struct KeptHistory {
     pub history: Arc<History>,
     /// The metrics of earlier syncs. `None` if no rule of a policy needs them.
     pub policy: Option<Arc<PolicyHistory>>,
+    /// The stored state of a forecast. `None` if no policy has one.
+    pub forecast: Option<Arc<[u8]>>,
 }
 
 impl From<History> for KeptHistory {
     fn from(history: History) -> Self {
-        Self { history: Arc::new(history), policy: None }
+        Self { history: Arc::new(history), policy: None, forecast: None }
     }
 }
 
@@ -119,6 +121,20 @@ impl Histories {
         self.change_kept(uid, |kept| {
             let is_changed = kept.policy != policy;
             kept.policy = policy;
+            is_changed
+        });
+    }
+
+    /// Returns the stored state of a forecast.
+    pub fn forecast(&self, uid: &str) -> Option<Arc<[u8]>> {
+        self.inner.lock().by_uid.get(uid).and_then(|kept| kept.forecast.clone())
+    }
+
+    /// Replaces the stored state of a forecast. `None` drops it.
+    pub fn commit_forecast(&self, uid: &Arc<str>, forecast: Option<Arc<[u8]>>) {
+        self.change_kept(uid, |kept| {
+            let is_changed = kept.forecast != forecast;
+            kept.forecast = forecast;
             is_changed
         });
     }
@@ -212,10 +228,11 @@ impl Histories {
     /// Takes over the recorded history of another process. Keeps the entries that only this process has, such as
     /// rescales from the watch and a pending write.
     pub fn inherit(&self, uid: &Arc<str>, recorded: impl Into<KeptHistory>) {
-        let KeptHistory { history: recorded, policy } = recorded.into();
+        let KeptHistory { history: recorded, policy, forecast } = recorded.into();
         let mut recorded = Arc::unwrap_or_clone(recorded);
         self.change_kept(uid, |kept| {
             kept.policy = policy.or_else(|| kept.policy.take());
+            kept.forecast = forecast.or_else(|| kept.forecast.take());
             let history = Arc::make_mut(&mut kept.history);
             add_missing(&mut recorded, Direction::Up, &history.scale_ups);
             add_missing(&mut recorded, Direction::Down, &history.scale_downs);

@@ -14,10 +14,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::shards::{Arrangement, Candidate, arrange, fnv1a};
+use self::shards::{Arrangement, Candidate, arrange, arrange_forecasts, fnv1a};
 pub use self::shards::{CheckpointPlace, Entry, MOST_SHARDS, Shard, ShardError};
 use crate::history::codec;
 use clock::{Backoff, SharedClock};
@@ -29,6 +29,9 @@ use engine::telemetry::metrics::Metrics as Telemetry;
 
 /// Interval between two saves.
 pub const EVERY: Duration = Duration::from_secs(15);
+/// Interval between two saves of the states of forecasts. They are larger than histories, and lose little with a few
+/// minutes.
+const FORECASTS_EVERY: Duration = Duration::from_mins(10);
 /// First pause after failed writes.
 const PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_mins(4);
@@ -54,6 +57,8 @@ pub struct Checkpoint {
     shards: Vec<ShardMap>,
     /// Number of shards in use.
     used: usize,
+    /// The time of the last save of the states of forecasts, or of the creation.
+    forecasts_saved: Instant,
     /// [`Histories::changes`] at the last successful save.
     saved: Option<u64>,
     /// Maximum bytes of a shard.
@@ -82,6 +87,29 @@ enum Content {
     Found(Shard),
     /// A shard of this leader, as the hash of its entries.
     OwnSide(u64),
+    /// The same with states of forecasts.
+    OwnForecasts(u64),
+}
+
+/// What a save does with a shard.
+#[derive(Debug)]
+enum Planned {
+    Histories(Vec<Entry>),
+    Forecasts(Vec<Entry>),
+    /// Empties the shard.
+    Nothing,
+    /// Empties the shard, unless it contains states of forecasts.
+    KeepForecasts,
+}
+
+impl Content {
+    fn holds_forecasts(&self) -> bool {
+        match self {
+            Self::Found(shard) => shard.holds_forecasts(),
+            Self::OwnForecasts(_) => true,
+            Self::Nothing | Self::OwnSide(_) => false,
+        }
+    }
 }
 
 /// The running task that writes a checkpoint.
@@ -107,6 +135,7 @@ impl Checkpoint {
             telemetry,
             shards: location.names().map(shard_named).collect(),
             used: 1,
+            forecasts_saved: Instant::now(),
             saved: None,
             limit: LIMIT,
             left_out: 0,
@@ -247,29 +276,50 @@ impl Checkpoint {
             return Ok(());
         }
         let Arrangement { shards, left_out } = arrange(candidates(histories).await, self.used, self.limit);
+        // Forecasts use the shards that histories do not use. A shutdown does not wait for them.
+        let is_due = self.forecasts_saved.elapsed() >= FORECASTS_EVERY || self.used != shards.len();
+        let rest = self.shards.len().saturating_sub(shards.len());
+        let forecasts = (is_due && !ended).then(|| arrange_forecasts(states(histories), rest, self.limit));
         self.used = shards.len();
         self.log_left_out(left_out);
         let written = self.clock.now();
         let (mut size, mut error) = (0, None);
         // Write the highest shard first. When the number of shards grows, an HPA is then in its new shard before its
         // old shard drops it.
-        let all = shards.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-        let mut all: Vec<_> = all.take(self.shards.len()).enumerate().collect();
-        while let Some((number, entries)) = all.pop() {
-            let is_used = entries.is_some();
-            let bytes = Shard { written, ended, entries: entries.unwrap_or_default() }.encode();
-            let digest = fnv1a(Shard::entries_of(&bytes));
+        let mut all: Vec<_> = shards.into_iter().map(Planned::Histories).collect();
+        let has_forecasts = forecasts.is_some();
+        all.extend(
+            forecasts.into_iter().flatten().map(|entries| {
+                if entries.is_empty() { Planned::Nothing } else { Planned::Forecasts(entries) }
+            }),
+        );
+        all.resize_with(self.shards.len(), || Planned::KeepForecasts);
+        let mut all: Vec<_> = all.into_iter().enumerate().collect();
+        while let Some((number, planned)) = all.pop() {
             let Some(shard_map) = self.shards.get(number) else { continue };
+            let (entries, has_histories) = match planned {
+                Planned::KeepForecasts if shard_map.held.holds_forecasts() => continue,
+                Planned::Nothing | Planned::KeepForecasts if shard_map.held == Content::Nothing => continue,
+                Planned::Nothing | Planned::KeepForecasts => (Vec::new(), false),
+                Planned::Histories(entries) => (entries, true),
+                Planned::Forecasts(entries) => (entries, false),
+            };
+            let is_used = has_histories || !entries.is_empty();
+            // The mark concerns histories.
+            let bytes = Shard { written, ended: ended && has_histories, entries }.encode();
+            let digest = fnv1a(Shard::entries_of(&bytes));
             size += if is_used { bytes.len() } else { 0 };
-            match &shard_map.held {
-                Content::OwnSide(held) if *held == digest && !(ended && is_used) => continue,
-                Content::Nothing if !is_used => continue,
-                _ => {}
+            let content = match (is_used, has_histories) {
+                (true, false) => Content::OwnForecasts(digest),
+                _ => Content::OwnSide(digest),
+            };
+            if content == shard_map.held && !(ended && has_histories) {
+                continue;
             }
             match self.write(number, &bytes).await {
                 Ok(()) => {
                     if let Some(shard_map) = self.shards.get_mut(number) {
-                        shard_map.held = Content::OwnSide(digest);
+                        shard_map.held = content;
                     }
                 }
                 Err(failure) => {
@@ -285,6 +335,9 @@ impl Checkpoint {
         self.log_result(error.as_ref());
         if error.is_none() {
             self.saved = Some(changes);
+            if has_forecasts {
+                self.forecasts_saved = Instant::now();
+            }
         }
         error.map_or(Ok(()), Err)
     }
@@ -367,13 +420,22 @@ impl Running {
     }
 }
 
+/// Encodes the states of all forecasts.
+fn states(histories: &Histories) -> Vec<Entry> {
+    let all = histories.all().into_iter();
+    let states = all.filter_map(|(uid, kept)| {
+        Some(Entry { uid: uid.to_string(), history: codec::encode_forecast(&kept.forecast?) })
+    });
+    states.collect()
+}
+
 /// Encodes every history that has entries or metrics of earlier syncs.
 async fn candidates(histories: &Histories) -> Vec<Candidate> {
     let all = histories.all();
     let mut candidates = Vec::with_capacity(all.len());
     for some in all.chunks(AT_ONCE) {
         for (uid, kept) in some {
-            let KeptHistory { history, policy } = kept;
+            let KeptHistory { history, policy, .. } = kept;
             if !history.is_empty() || policy.is_some() {
                 let scaled = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at).max();
                 let entry = Entry { uid: uid.to_string(), history: codec::encode(kept) };

@@ -11,6 +11,7 @@ use autoscaling::history::{
     History, PendingWrite, RECOMMENDATIONS, Recommendation, SCALE_EVENTS, ScaleEvent,
 };
 use jiff::Timestamp;
+use policies::forecast::LONGEST;
 use policies::history::{MetricHistory, PolicyHistory};
 use policies::spec::Cause;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ use engine::reconcile::KeptHistory;
 const VERSION: u8 = 2;
 /// The format version with the metrics of earlier syncs.
 const VERSION_WITH_POLICY: u8 = 3;
+/// The format version of the state of a forecast, which has entries of its own.
+const FORECAST: u8 = 4;
 /// Maximum number of stored metrics. Further metrics are omitted, as if no earlier sync had read them.
 const METRICS: usize = 64;
 /// Maximum bytes of the key of a stored metric, and of its name.
@@ -98,9 +101,9 @@ struct StoredMetric {
     last_nonzero: Option<i128>,
 }
 
-/// Encodes a history.
+/// Encodes a history, without the state of a forecast.
 pub fn encode(kept: &KeptHistory) -> Vec<u8> {
-    let KeptHistory { history, policy } = kept;
+    let KeptHistory { history, policy, .. } = kept;
     let times = &mut Times::default();
     let events = |events: &[ScaleEvent], times: &mut Times| {
         let stored = events.iter().map(|event| StoredEvent {
@@ -145,6 +148,17 @@ pub fn encode(kept: &KeptHistory) -> Vec<u8> {
     append(&(stored, stored_policy), vec![VERSION_WITH_POLICY])
 }
 
+/// Encodes the state of a forecast.
+pub fn encode_forecast(state: &[u8]) -> Vec<u8> {
+    [&[FORECAST][..], state].concat()
+}
+
+/// Returns the state of a forecast from an output of [`encode_forecast`]. `None` for other bytes, and for a state that
+/// is too long.
+pub fn forecast(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.strip_prefix(&[FORECAST]).filter(|state| state.len() <= LONGEST)
+}
+
 /// Decodes an output of [`encode`]. Fails for other bytes, and for a history with too many entries.
 pub fn decode(bytes: &[u8]) -> Result<KeptHistory, HistoryError> {
     if bytes.len() > MAX_BYTES {
@@ -183,7 +197,7 @@ pub fn decode(bytes: &[u8]) -> Result<KeptHistory, HistoryError> {
         inherited: stored.inherited.map(|at| times.decode(at)).transpose()?,
     };
     let policy = stored_policy.map(|stored| policy_history(stored, times)).transpose()?;
-    Ok(KeptHistory { history: Arc::new(history), policy: policy.map(Arc::new) })
+    Ok(KeptHistory { history: Arc::new(history), policy: policy.map(Arc::new), forecast: None })
 }
 
 /// Returns whether a metric is short enough to be stored.

@@ -10,6 +10,7 @@ use postcard::ser_flavors::Size;
 use postcard::serialize_with_flavor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::history::codec;
 use crate::record::{append, take};
 
 /// Maximum number of shards.
@@ -95,6 +96,22 @@ pub(super) fn arrange(candidates: Vec<Candidate>, at_least: usize, limit: usize)
         })
         .collect();
     Arrangement { shards, left_out }
+}
+
+/// Assigns the states of forecasts to at most `count` shards of at most `limit` bytes each. A shard that is too large
+/// leaves out the largest states.
+pub(super) fn arrange_forecasts(states: Vec<Entry>, count: usize, limit: usize) -> Vec<Vec<Entry>> {
+    let mut shards: Vec<(usize, Vec<Entry>)> = (0..count).map(|_| (Shard::EMPTY, Vec::new())).collect();
+    let mut sized: Vec<_> = states.into_iter().map(|entry| (entry.size(), entry)).collect();
+    sized.sort_by_key(|(size, _)| *size);
+    for (size, entry) in sized {
+        let shard = shards.get_mut(shard_of(&entry.uid, count));
+        if let Some((used, entries)) = shard.filter(|(used, _)| used + size <= limit) {
+            *used += size;
+            entries.push(entry);
+        }
+    }
+    shards.into_iter().map(|(_, entries)| entries).collect()
 }
 
 fn fits(candidates: &[Candidate], count: usize, limit: usize) -> bool {
@@ -204,6 +221,11 @@ impl Shard {
     pub(super) fn entries_of(bytes: &[u8]) -> &[u8] {
         let content = bytes.get(FORMAT..bytes.len().saturating_sub(CHECKSUM)).unwrap_or_default();
         take::<Head>(content).map_or(&[], |(_, entries)| entries)
+    }
+
+    /// Whether the entries are states of forecasts. Histories and states are in different shards.
+    pub fn holds_forecasts(&self) -> bool {
+        self.entries.first().is_some_and(|entry| codec::forecast(&entry.history).is_some())
     }
 
     /// Encodes the shard.
@@ -398,6 +420,24 @@ mod tests {
             });
             assert!(!left_out_newer, "UIDs of this test increase with time");
         }
+    }
+
+    #[test]
+    fn largest_forecasts_are_left_out_first() {
+        let state = |n: u8| {
+            let state = codec::encode_forecast(&vec![1; if n.is_multiple_of(2) { 30 } else { 2_000 }]);
+            Entry { uid: format!("{n:08x}-0000-4000-8000-000000000000"), history: state }
+        };
+        let shards = arrange_forecasts((0..60).map(state).collect(), 2, 10_000);
+        let sizes: Vec<_> = shards.iter().flatten().map(|entry| entry.history.len()).collect();
+        assert_eq!(sizes.iter().filter(|size| **size == 31).count(), 30);
+        assert!((6..=9).contains(&sizes.iter().filter(|size| **size == 2001).count()), "{sizes:?}");
+        for entries in shards {
+            let shard = Shard { entries, ..shard() };
+            assert!(shard.holds_forecasts() && shard.encode().len() <= 10_000);
+        }
+        assert!(!shard().holds_forecasts());
+        assert_eq!(arrange_forecasts(vec![state(1)], 0, 10_000), Vec::<Vec<Entry>>::new());
     }
 
     /// The vectors come from draft-eastlake-fnv.

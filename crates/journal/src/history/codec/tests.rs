@@ -148,6 +148,15 @@ fn decode_errors_name_the_cause() {
 }
 
 #[test]
+fn state_of_a_forecast_is_not_a_history() {
+    let encoded = encode_forecast(&[7; 9]);
+    assert_eq!(forecast(&encoded), Some(&[7; 9][..]));
+    assert_eq!(decode(&encoded), Err(HistoryError::Version(FORECAST)));
+    assert_eq!(forecast(&encode(&KeptHistory::default())), None);
+    assert_eq!(forecast(&encode_forecast(&[7; LONGEST + 1])), None);
+}
+
+#[test]
 fn announced_length_beyond_the_end_is_an_error() {
     let endless = [&[VERSION][..], &[0xff; 4], &[0x0f, 0, 0]].concat();
     assert_eq!(decode(&endless), Err(HistoryError::Invalid(postcard::Error::DeserializeUnexpectedEnd)));
