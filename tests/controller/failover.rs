@@ -8,6 +8,8 @@ use autoscaling::Plan;
 use autoscaling::history::History;
 use engine::reconcile::{ConcludedSync, Observer};
 use fake_cluster::{FaultAction, FaultRule, Status};
+use journal::history::checkpoint::{Entry, Shard};
+use journal::history::codec;
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -249,6 +251,54 @@ async fn planned_handover_preserves_the_whole_history() {
     assert!(last.recommendations.len() > 3 && last.scale_ups.len() == 1, "{last:?}");
     assert_eq!(restored, last);
     standby.end().await;
+}
+
+/// Records the reason of the last forecast.
+#[derive(Debug, Default)]
+struct Forecasts(Mutex<String>);
+
+impl Observer for Forecasts {
+    fn concluded(&self, sync: &ConcludedSync<'_>) {
+        let forecast = sync.policy.and_then(|policy| policy.forecast.as_ref());
+        *self.0.lock() = forecast.map(|forecast| forecast.reason.to_string()).unwrap_or_default();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_leader_continues_the_history_of_a_forecast() {
+    let stage = stage();
+    stage.edit("web", |hpa| {
+        let policy = "{forecast: {}, syncPeriodSeconds: 60}";
+        hpa["metadata"]["annotations"] = json!({"concertina.dev/policy": policy});
+    });
+    // The checkpoint of an earlier leader, with six days.
+    let uid = stage.hpa("web")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let history = codec::encode_forecast(&crate::forecasts::history(&uid));
+    let shard = Shard {
+        written: crate::forecasts::START.parse().unwrap(),
+        ended: false,
+        entries: vec![Entry { uid, history }],
+    };
+    let stored = k8s_openapi::ByteString(shard.encode());
+    stage.cluster.put_raw(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "binaryData": {"histories": stored},
+        "metadata": {"namespace": "kube-system", "name": "concertina-history-7"},
+    }));
+    let [first, second] = [(), ()].map(|()| Arc::new(Forecasts::default()));
+    let leader = Process::start_observed(&stage, "a", checkpointed(), Arc::clone(&first) as _);
+    stage.pass(130.0).await;
+    let is_known = |reason: &str| !reason.is_empty() && !reason.contains("the history has 0.0 of");
+    assert!(is_known(&first.0.lock()), "{}", first.0.lock());
+    // The first leader writes it again within ten minutes.
+    stage.cluster.delete("configmaps", "kube-system", "concertina-history-7").unwrap();
+    stage.pass(600.0).await;
+    leader.cut_off();
+    let failing = tokio::spawn(leader.wait_for_failure());
+    let next = Process::start_observed(&stage, "b", checkpointed(), Arc::clone(&second) as _);
+    stage.pass(180.0).await;
+    assert!(is_known(&second.0.lock()), "{}", second.0.lock());
+    next.end().await;
+    failing.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

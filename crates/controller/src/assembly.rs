@@ -197,6 +197,7 @@ impl Parts<'_> {
             sources,
             clock: Arc::clone(&clock),
             telemetry: telemetry.clone(),
+            forecasts: rulebook::Forecasts::default(),
             bursts: Bursts::default(),
         });
         let comparator: Arc<dyn Comparator> = match &shadow {

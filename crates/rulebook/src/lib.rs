@@ -11,12 +11,14 @@
 //! | `store` | the policies of each HPA |
 //! | `sync` | the policies as a guest of a sync, with the reads for guards |
 //! | `sources` | the metrics for which a policy names another origin |
+//! | `forecasts` | the forecasts of HPAs |
 //! | `inputs` | the pods and containers that count for a decision, and the windows of `burst` |
 //! | `status` | the statuses of policy objects |
 //!
 //! This file contains the merged policies of an HPA, their rules for one sync, and their condition and events.
 
 mod awaited;
+mod forecasts;
 mod inputs;
 mod objects;
 mod sources;
@@ -25,6 +27,7 @@ mod store;
 mod sync;
 mod watches;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +44,9 @@ use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
 use policies::spec::{Level, Parsed, Problem, ProblemReason, parse};
 pub use policies::steps::CONDITION as ACTIVE;
-use policies::steps::PolicyEffect;
+use policies::steps::{PolicyEffect, Step};
 
+pub use self::forecasts::Forecasts;
 pub use self::inputs::Bursts;
 pub use self::objects::{ANNOTATION, GROUP, Kind, VERSION};
 use self::objects::{PolicyName, PolicyObject};
@@ -57,6 +61,8 @@ pub use self::watches::PolicyWatches;
 pub const INVALID: &str = "InvalidScalingPolicy";
 /// The reason of the condition if no step has an effect.
 const INACTIVE: &str = "NoEffect";
+/// The reason of the condition if a forecast only shows its floor.
+const PREVIEW: &str = "ForecastPreview";
 /// The reason of the event if the policy no longer has an effect.
 const ENDED: &str = "ScalingPolicyInactive";
 /// Maximum length of a message in bytes, without the ellipsis.
@@ -191,17 +197,29 @@ pub(crate) fn publish(
         }
         Some(effect) => {
             let first = effect.steps.first();
-            let reason = first.map_or(INACTIVE, |step| step.reason().as_str());
+            let without = match &effect.forecast {
+                Some(forecast) if forecast.is_preview() => PREVIEW,
+                _ => INACTIVE,
+            };
+            let reason = first.map_or(without, |step| step.reason().as_str());
             let mut message = effect
                 .sentence()
                 .unwrap_or_else(|| "the scaling policy changes nothing at the moment".to_owned());
+            // A step prints a floor that applies.
+            if let Some(forecast) = effect.forecast.as_ref().filter(|it| !it.applies || it.floor.is_none()) {
+                let _ = write!(message, "; {forecast}");
+            }
             if !effect.problems.is_empty() {
                 message.push_str("; without effect: ");
                 message.push_str(&effect.problems);
             }
-            let was_active = before.is_some_and(|condition| condition.status == "True");
-            if before.is_none_or(|condition| condition.reason != reason) && (first.is_some() || was_active) {
-                let event_reason = first.map_or(ENDED, |step| step.reason().as_str());
+            let was = |reason| before.is_some_and(|condition| condition.reason == reason);
+            let has_ended = before.is_some() && !was(INACTIVE) && reason == INACTIVE;
+            // The message of a forecast changes with its candidate.
+            let is_forecast = reason == PREVIEW || matches!(first, Some(Step::Forecast(_)));
+            let other = before.is_none_or(|before| is_forecast && *before.message != *cut(message.clone()));
+            if (reason != INACTIVE && (other || !was(reason))) || has_ended {
+                let event_reason = if has_ended { ENDED } else { reason };
                 event(EventKind::Normal, event_reason, message.clone());
             }
             if reports_problems && !effect.problems.is_empty() {

@@ -17,12 +17,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use policies::burst::BurstState;
+use policies::forecast::Sample;
 use policies::history::PolicyHistory;
 use policies::steps::{PolicyEffect, SourceReading};
 use policies::{Earlier, TargetState, ready_pods};
 use tokio::time::Instant;
 
 use self::guards::GuardReads;
+use crate::forecasts::Forecasts;
 use crate::inputs::{Bursts, PolicyInputs};
 use crate::sources::{
     Arrival, Readings, SourceReader, SyncMetrics, is_of_source, pod_targets, without_sources,
@@ -55,6 +57,8 @@ pub struct PolicyRules {
     pub telemetry: Telemetry,
     /// The windows of HPAs whose policy sets `burst`.
     pub bursts: Bursts,
+    /// The forecasts of HPAs whose policy sets `forecast`.
+    pub forecasts: Forecasts,
 }
 
 /// [`PolicyRules`] as a guest.
@@ -110,6 +114,7 @@ impl Rulebook for PolicyGuest {
 
     fn forget(&self, uid: &str) {
         self.0.bursts.forget(uid);
+        self.0.forecasts.forget(uid);
     }
 
     fn forget_key(&self, key: &Key) {
@@ -164,7 +169,9 @@ impl SyncRules for NoPolicy {
 
     fn commit(&mut self, histories: &Histories, moment: ClockReading) {
         self.rules.bursts.set(&self.hpa.uid, None);
+        self.rules.forecasts.forget(&self.hpa.uid);
         histories.commit_policy(&self.hpa.uid, None, moment);
+        histories.commit_forecast(&self.hpa.uid, None);
     }
 }
 
@@ -189,6 +196,8 @@ struct PolicyResult {
     effect: PolicyEffect,
     metrics: PolicyHistory,
     burst: Option<BurstState>,
+    /// What the sync observed for the forecast. `None` without `forecast`.
+    sample: Option<Sample>,
     sources: Vec<SourceReading>,
 }
 
@@ -265,10 +274,17 @@ impl SyncRules for PolicySync {
             let Resolved { rules, schedules, .. } = &self.policy;
             let metrics = histories.policy(&self.hpa.uid);
             let burst = self.rules.bursts.get(&self.hpa.uid);
-            let earlier = Earlier { metrics: &metrics, burst: burst.as_deref(), forecast: None };
+            let spec = rules.policy.spec.forecast.as_ref();
+            let forecast = spec.map(|spec| {
+                let stored = || histories.forecast(&self.hpa.uid);
+                self.rules.forecasts.report(&self.hpa, spec, stored, at)
+            });
+            let earlier = Earlier { metrics: &metrics, burst: burst.as_deref(), forecast: forecast.as_ref() };
             let count = ready_pods(pods.iter().map(|pod| &**pod));
             let mut decided = rules.decide(evaluation, history, earlier, count, at);
             decided.steps.extend(inputs.take_steps());
+            let counted = pods.iter().map(|pod| &**pod);
+            let sample = spec.map(|spec| Sample::new(spec, &decided.decision, counted, count));
             let target = TargetState {
                 unschedulable: reads.unschedulable,
                 rollout: reads.rollout,
@@ -277,7 +293,7 @@ impl SyncRules for PolicySync {
             let mut effect = rules.apply(&mut decided, &target, schedules);
             reads.report(&mut effect);
             let (metrics, burst) = (decided.history, decided.burst);
-            self.result = PolicyResult { effect, metrics, burst, sources: Vec::new() };
+            self.result = PolicyResult { effect, metrics, burst, sample, sources: Vec::new() };
             (decided.decision, pods)
         }
         .boxed()
@@ -310,10 +326,19 @@ impl SyncRules for PolicySync {
     }
 
     fn commit(&mut self, histories: &Histories, moment: ClockReading) {
-        let PolicyResult { metrics, burst, .. } = std::mem::take(&mut self.result);
-        self.rules.bursts.set(&self.hpa.uid, burst);
+        let PolicyResult { metrics, burst, sample, .. } = std::mem::take(&mut self.result);
+        let uid = &self.hpa.uid;
+        self.rules.bursts.set(uid, burst);
         let metrics = self.policy.keeps_history().then_some(metrics);
-        histories.commit_policy(&self.hpa.uid, metrics, moment);
+        histories.commit_policy(uid, metrics, moment);
+        match sample.map(|sample| self.rules.forecasts.observe(uid, &sample, moment.at)) {
+            Some(None) => {}
+            Some(Some(stored)) => histories.commit_forecast(uid, Some(stored.into())),
+            None => {
+                self.rules.forecasts.forget(uid);
+                histories.commit_forecast(uid, None);
+            }
+        }
     }
 }
 

@@ -296,6 +296,13 @@ metrics! {
             "1 while a step of the scaling policy of an HPA has an effect. `reason` is that of the condition \
              `ScalingPolicyActive`.",
         );
+        forecast_floor: GaugeVec = gauge(
+            "concertina_forecast_floor",
+            &["mode", "name", "namespace"],
+            "Floor of the forecast in the scaling policy of an HPA.",
+            "Floor of the `forecast` of an HPA before the bounds of the HPA. With the mode `Preview`, it does not apply. \
+             Absent without a floor.",
+        );
         handover: GaugeVec = gauge(
             "concertina_hpas",
             &["state"],

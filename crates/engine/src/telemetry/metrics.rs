@@ -139,6 +139,17 @@ impl Metrics {
                 let _ = self.families().policy_active.remove_label_values(&labels);
             }
         }
+        let forecast = effect.and_then(|effect| effect.forecast.as_deref());
+        let floor = forecast.and_then(|forecast| Some((forecast.applies, forecast.floor?)));
+        for (applies, mode) in [(false, "Preview"), (true, "Floor")] {
+            let labels = [mode, name, namespace];
+            match floor.filter(|(floor, _)| *floor == applies) {
+                Some((_, floor)) => {
+                    self.families().forecast_floor.with_label_values(&labels).set(floor.into());
+                }
+                None => drop(self.families().forecast_floor.remove_label_values(&labels)),
+            }
+        }
     }
 
     /// Removes the series of a deleted HPA.
