@@ -212,6 +212,28 @@ fn each_office_opens_with_its_floor() {
 }
 
 #[test]
+fn shop_opens_with_enough_pods_once_its_days_are_known() {
+    let comparison = policy_example("forecast-shop");
+    let (with, without) = pair(&comparison);
+    let eight = |day: u64| day * 24 * 60 + 7 * 60;
+    for day in 0..7 {
+        let counts = (wanted(with, eight(day)), wanted(without, eight(day)));
+        assert!(counts.1 <= 3 && if day < 3 { counts.0 <= 3 } else { counts.0 >= 10 }, "{day}: {counts:?}");
+    }
+    let floors = periods(with, "ForecastFloor");
+    assert!(floors.first().is_some_and(|(from, _)| *from >= 3 * 24 * 60), "{floors:?}");
+    assert!(with.scores.unserved < 0.6 * without.scores.unserved, "{:?} {:?}", with.scores, without.scores);
+    assert!(
+        with.scores.pod_hours < 1.05 * without.scores.pod_hours,
+        "{:?} {:?}",
+        with.scores,
+        without.scores
+    );
+    let known = sentences(with, eight(4) - 15, eight(4));
+    assert!(known.iter().any(|sentence| sentence.contains("the forecast asks for ")), "{known:?}");
+}
+
+#[test]
 fn fallback_replaces_the_adapter_two_minutes_after_its_failure() {
     let comparison = policy_example("adapter-outage");
     let (with, without) = pair(&comparison);
