@@ -365,7 +365,7 @@ impl<'a> Trial<'a> {
         }
         let decision = match &situation.rules {
             Some(rules) => {
-                let earlier = Earlier { metrics: &self.earlier, burst: None };
+                let earlier = Earlier { metrics: &self.earlier, burst: None, forecast: None };
                 rules.decide(evaluation, history, earlier, 0, now).decision
             }
             None => evaluation.decide(history, now),

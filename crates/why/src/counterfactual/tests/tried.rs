@@ -168,7 +168,7 @@ fn under(mut situation: Situation, text: &str) -> Situation {
         evaluation.evaluate(index, answer, &situation.pods, situation.at);
     }
     let metrics = PolicyHistory::default();
-    let earlier = Earlier { metrics: &metrics, burst: None };
+    let earlier = Earlier { metrics: &metrics, burst: None, forecast: None };
     let mut decided = rules.decide(evaluation, &situation.past.history, earlier, 0, situation.at);
     let target = TargetState::new(situation.pods.iter().map(|pod| &**pod));
     let effect = rules.apply(&mut decided, &target, &schedules);
