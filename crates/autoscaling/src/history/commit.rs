@@ -144,6 +144,15 @@ impl History {
         }
     }
 
+    /// Returns the history without the recommendations that cannot change any decision.
+    #[must_use]
+    pub fn condensed(&self) -> Self {
+        let mut condensed = self.clone();
+        let (highest, lowest) = unsurpassed(&mut condensed.recommendations);
+        condensed.recommendations = united(&highest, &lowest);
+        condensed
+    }
+
     /// Moves all times by the size of a wall-clock jump, forwards or backwards. The ages of all entries stay the same,
     /// as in upstream, which measures ages with a monotonic clock.
     pub fn shift(&mut self, by: SignedDuration) {
@@ -189,11 +198,7 @@ fn bound_recommendations(entries: &mut Vec<Recommendation>, now: Timestamp, outd
     if entries.len() <= RECOMMENDATIONS {
         return;
     }
-    entries.sort_by_key(|entry| entry.at);
-    // A window uses only its highest or its lowest entry. An entry is never used if some newer entry is at least as
-    // high, and some newer entry is at least as low.
-    let mut highest = unsurpassed(entries, |entry, newer| entry > newer);
-    let mut lowest = unsurpassed(entries, |entry, newer| entry < newer);
+    let (mut highest, mut lowest) = unsurpassed(entries);
     *entries = united(&highest, &lowest);
     while entries.len() > RECOMMENDATIONS {
         (highest, lowest) = (merged(&highest), merged(&lowest));
@@ -201,17 +206,21 @@ fn bound_recommendations(entries: &mut Vec<Recommendation>, now: Timestamp, outd
     }
 }
 
-/// Returns the entries with a count `beyond` the counts of all newer entries, oldest first. The newest entry is always
-/// included.
-fn unsurpassed(entries: &[Recommendation], beyond: impl Fn(i32, i32) -> bool) -> Vec<Recommendation> {
-    let mut kept: Vec<Recommendation> = Vec::new();
-    for entry in entries.iter().rev() {
-        if kept.last().is_none_or(|newer| beyond(entry.replicas, newer.replicas)) {
-            kept.push(*entry);
+/// Returns the entries that are higher than all newer entries, and those that are lower, oldest first. A window uses only
+/// its highest or its lowest entry, so it never uses any other entry. The newest entry is always included.
+fn unsurpassed(entries: &mut [Recommendation]) -> (Vec<Recommendation>, Vec<Recommendation>) {
+    entries.sort_by_key(|entry| entry.at);
+    let beyond_newer = |beyond: fn(i32, i32) -> bool| {
+        let mut kept: Vec<Recommendation> = Vec::new();
+        for entry in entries.iter().rev() {
+            if kept.last().is_none_or(|newer| beyond(entry.replicas, newer.replicas)) {
+                kept.push(*entry);
+            }
         }
-    }
-    kept.reverse();
-    kept
+        kept.reverse();
+        kept
+    };
+    (beyond_newer(|entry, newer| entry > newer), beyond_newer(|entry, newer| entry < newer))
 }
 
 /// Merges pairs of neighbors. Each result has the count of the older entry, which is more extreme, and the time of the

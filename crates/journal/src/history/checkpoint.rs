@@ -429,7 +429,8 @@ fn states(histories: &Histories) -> Vec<Entry> {
     states.collect()
 }
 
-/// Encodes every history that has entries or metrics of earlier syncs.
+/// Encodes every history that has entries or metrics of earlier syncs, without the recommendations that cannot change
+/// any decision. These are most of them, and would take two thirds of the bytes.
 async fn candidates(histories: &Histories) -> Vec<Candidate> {
     let all = histories.all();
     let mut candidates = Vec::with_capacity(all.len());
@@ -438,7 +439,9 @@ async fn candidates(histories: &Histories) -> Vec<Candidate> {
             let KeptHistory { history, policy, .. } = kept;
             if !history.is_empty() || policy.is_some() {
                 let scaled = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at).max();
-                let entry = Entry { uid: uid.to_string(), history: codec::encode(kept) };
+                let history = Arc::new(history.condensed());
+                let kept = KeptHistory { history, ..kept.clone() };
+                let entry = Entry { uid: uid.to_string(), history: codec::encode(&kept) };
                 candidates.push(Candidate { size: entry.size(), entry, scaled });
             }
         }

@@ -205,6 +205,31 @@ proptest! {
         }
     }
 
+    #[test]
+    fn condensed_history_stabilizes_alike(
+        counts in shaped_counts(0..200), apart in 1..60_i64, (up, down) in (0..=3600_i64, 0..=3600_i64),
+        later in 0..4000_i64, (current, proposal) in (0..6000, 0..6000),
+    ) {
+        let mut history = History::default();
+        for (replicas, sync) in counts.into_iter().zip(0..) {
+            recommend(&mut history, Recommendation { at: at(sync * apart), replicas }, up.max(down));
+        }
+        let condensed = history.condensed();
+        let now = at(later);
+        let with = |history: &History| {
+            let step = stabilization::with_behavior(&history.recommendations, current, proposal, up, down, now).step;
+            (step.after, step.held_by)
+        };
+        prop_assert_eq!(with(&history), with(&condensed));
+        let window = std::time::Duration::from_secs(down.unsigned_abs());
+        let without = |history: &History| {
+            let step = stabilization::without_behavior(&history.recommendations, proposal, window, now).step;
+            (step.after, step.held_by)
+        };
+        prop_assert_eq!(without(&history), without(&condensed));
+        prop_assert_eq!(condensed.condensed(), condensed);
+    }
+
     // Compares with a history of all rescales, because even without a bound, upstream may replace an event that
     // policies of the other direction still count.
     #[test]
