@@ -54,6 +54,14 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
     for report in &medians {
         store(report, &folder)?;
     }
+    let late = medians.iter().find(|report| report.on_time.is_none_or(|on_time| on_time < ENOUGH));
+    if let Some(Report { label, on_time, .. }) = late.filter(|_| real.strict) {
+        return Err(format!(
+            "{label}: only {:.2} % of the syncs are on time",
+            on_time.unwrap_or(0.0) * 100.0
+        )
+        .into());
+    }
     Ok(medians)
 }
 
@@ -67,6 +75,8 @@ pub(crate) struct Real {
     flags: Vec<String>,
     /// Whether Concertina uses the account and the role of the built-in controller.
     built_in_role: bool,
+    /// Whether late syncs are a failure.
+    strict: bool,
     /// Whether to search for the maximum number of HPAs on time, instead of measuring one number.
     search: bool,
 }
@@ -110,6 +120,7 @@ pub(crate) fn command() -> Command {
             .default_value("shipped")
             .value_parser(["shipped", "built-in"]),
         )
+        .arg(switch("strict", "Fail if less than 99 % of the syncs of a controller are on time"))
         .arg(switch("search", "Search for the maximum number of HPAs with 99 % of the syncs on time"))
         .mut_arg("pods", |arg| arg.default_value("3"))
         .mut_arg("pin", |arg| arg.help("Bind the controller to the second core"))
@@ -140,6 +151,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
             .collect(),
         flags,
         built_in_role: matches.get_one::<String>("role").is_some_and(|role| role == "built-in"),
+        strict: matches.get_flag("strict"),
         search,
         options,
     })
