@@ -26,6 +26,9 @@ pub const RECOMMENDATIONS: usize = 512;
 /// between syncs.
 pub const SCALE_EVENTS: usize = 256;
 
+/// Number of entries by which a full list grows.
+const ROOM: usize = 4;
+
 /// The changes that one sync makes to the history. [`History::commit`] chooses the slots of the entries, because
 /// another sync may have committed changes since the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -182,7 +185,14 @@ impl<T: Copy> AddedEntry<T> {
     fn store(self, entries: &mut Vec<T>, at: impl Fn(&T) -> Timestamp) {
         match entries.iter_mut().rfind(|entry| at(entry) < self.outdated_before) {
             Some(outdated) => *outdated = self.entry,
-            None => entries.push(self.entry),
+            None => {
+                // An HPA has about as many entries as periods in its window, and doubling the space would leave a third
+                // of it unused.
+                if entries.len() == entries.capacity() {
+                    entries.reserve_exact(ROOM);
+                }
+                entries.push(self.entry);
+            }
         }
     }
 }
