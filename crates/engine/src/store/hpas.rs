@@ -129,8 +129,9 @@ impl Hpas {
     /// Applies an HPA that was listed, added or changed. Returns `None` while a list is collected, because
     /// [`Self::finish`] reports the changes of the list. Also returns `None` for an event of an object that
     /// [`Self::apply_fresh`] has replaced.
-    pub fn apply(&self, record: HpaRecord) -> Option<Update> {
+    pub fn apply(&self, mut record: HpaRecord) -> Option<Update> {
         let mut state = self.state.write();
+        state.share_texts(&mut record);
         if state.listed.covers(&record.key.namespace) {
             // Most listed records are unchanged, so the stored record is kept.
             let cached = state.cached.get(&record.key).map(|cached| &cached.record);
@@ -239,8 +240,9 @@ impl Hpas {
     /// watch may add an HPA. Ignores a read that is not newer than the stored record, unless the read lacks our write,
     /// which the server has then lost. Older events from the watch make the HPA stale until the watch has caught up.
     /// While a list is collected, the record is not applied, because the list will contain it.
-    pub fn apply_fresh(&self, uid: &str, record: HpaRecord) -> Option<Update> {
+    pub fn apply_fresh(&self, uid: &str, mut record: HpaRecord) -> Option<Update> {
         let mut state = self.state.write();
+        state.share_texts(&mut record);
         let listing = state.listed.covers(&record.key.namespace);
         let cached = state.cached.get_mut(&record.key)?;
         let newer = is_older(&cached.record.resource_version, &record.resource_version);
@@ -316,6 +318,26 @@ impl HpaRecord {
 }
 
 impl State {
+    /// Replaces key and UID of a record by those of the stored record, or its namespace by that of a neighbor. Queue,
+    /// histories and other maps keep clones of them, so that each text is in memory once.
+    fn share_texts(&self, record: &mut HpaRecord) {
+        if let Some((key, cached)) = self.cached.get_key_value(&record.key) {
+            record.key = key.clone();
+            if cached.record.uid == record.uid {
+                record.uid = Arc::clone(&cached.record.uid);
+            }
+            return;
+        }
+        let neighbors = [
+            self.listing.range(..&record.key).next_back().map(|(key, _)| key),
+            self.cached.range(..&record.key).next_back().map(|(key, _)| key),
+        ];
+        let is_near = |key: &&Key| key.namespace == record.key.namespace;
+        if let Some(key) = neighbors.into_iter().flatten().find(is_near) {
+            record.key.namespace = Arc::clone(&key.namespace);
+        }
+    }
+
     fn put(&mut self, new: Arc<HpaRecord>) -> Update {
         let Some(cached) = self.cached.get_mut(&new.key) else {
             let record = Arc::clone(&new);

@@ -134,6 +134,27 @@ fn unchanged_record_in_a_list_keeps_its_allocation() {
 }
 
 #[test]
+fn equal_texts_are_stored_once() {
+    let hpas = Hpas::new();
+    hpas.begin(None);
+    for (name, uid) in [("a", "u1"), ("b", "u2")] {
+        hpas.apply(record(name, uid, Some(1), "10", 5));
+    }
+    hpas.finish(None);
+    apply(&hpas, record("c", "u3", Some(1), "11", 5));
+    let stored = |name: &str| hpas.get(&Key::new("shop", name)).unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(stored);
+    assert!(
+        Arc::ptr_eq(&a.key.namespace, &b.key.namespace) && Arc::ptr_eq(&a.key.namespace, &c.key.namespace)
+    );
+    apply(&hpas, record("a", "u1", Some(1), "12", 5));
+    let again = stored("a");
+    assert!(Arc::ptr_eq(&a.key.name, &again.key.name) && Arc::ptr_eq(&a.uid, &again.uid));
+    apply(&hpas, record("a", "u4", Some(1), "13", 5));
+    assert_eq!(&*stored("a").uid, "u4");
+}
+
+#[test]
 fn list_of_one_namespace_leaves_others_unchanged() {
     let hpas = Hpas::new();
     let of = |namespace: &str, name: &str| {
