@@ -131,6 +131,9 @@ impl Controller {
 
 impl From<HpaObject> for HpaRecord {
     fn from(object: HpaObject) -> Self {
+        let mut status_writers: Vec<_> = object.status_writers.into_iter().map(StatusWriter::from).collect();
+        // The list reuses the space of the decoded one, which has room for four writers.
+        status_writers.shrink_to_fit();
         Self {
             key: Key::new(object.namespace, object.name),
             uid: object.uid.into(),
@@ -140,7 +143,7 @@ impl From<HpaObject> for HpaRecord {
             spec_raw: object.spec_raw,
             spec: object.spec,
             status: object.status,
-            status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
+            status_writers,
         }
     }
 }

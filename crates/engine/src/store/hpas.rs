@@ -170,6 +170,7 @@ impl Hpas {
             return Vec::new();
         }
         *synced = true;
+        let is_first = cached.is_empty();
         let mut updates = BTreeMap::new();
         let removed =
             cached.extract_if(.., |key, _| within(&key.namespace, namespace) && !listing.contains_key(key));
@@ -189,6 +190,10 @@ impl Hpas {
             let update = state.put(record);
             let lost_write = lost.is_some() && !matches!(update.change, Change::Recreated { .. });
             updates.insert(key, Update { lost_write, ..update });
+        }
+        if is_first {
+            // After insertions in order, the nodes of a map are half empty.
+            state.cached = std::mem::take(&mut state.cached).into_iter().collect();
         }
         updates.into_values().collect()
     }

@@ -103,7 +103,9 @@ impl TargetStore {
     pub fn finish(&self) {
         let mut state = self.state.write();
         if let Some(listing) = state.listing.take() {
-            state.cached = listing;
+            // After insertions in order, the nodes of a map are half empty.
+            let dense = listing.into_iter().map(|(namespace, named)| (namespace, named.into_iter().collect()));
+            state.cached = dense.collect();
         }
     }
 
