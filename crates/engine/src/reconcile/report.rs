@@ -182,6 +182,8 @@ pub(super) struct Writes<'a> {
     pub(super) worker: &'a mut WorkerPermit,
     /// The rules of the sync.
     pub(super) rules: &'a mut dyn SyncRules,
+    /// The number of removals of HPAs before the sync.
+    pub(super) removals: u64,
 }
 
 impl Controller {
@@ -212,11 +214,11 @@ impl Controller {
         conclusion: &Conclusion,
         writes: Writes<'_>,
     ) -> bool {
-        let Writes { moment, charge, worker, rules } = writes;
+        let Writes { moment, charge, worker, rules, removals } = writes;
         // The gate may have opened after it withheld the rescale. A status must not report a rescale that was withheld.
         let published =
             *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, charge, worker).await;
-        if self.is_there(record) {
+        if self.is_there(record, removals) {
             self.stores.histories.commit(&record.uid, &conclusion.changes, moment);
             rules.commit(&self.stores.histories, moment);
             // As in upstream, a sync without a count, or with a failed write, leaves the series unchanged.

@@ -27,6 +27,8 @@ use cluster::gate::WritePermit;
 struct Prepared {
     started: Instant,
     record: Arc<HpaRecord>,
+    /// [`Hpas::removals`](crate::store::Hpas::removals) before the record was read.
+    removals: u64,
     /// The permission for the writes of this sync.
     charge: WritePermit,
     spec: Arc<Spec>,
@@ -106,6 +108,7 @@ impl Controller {
             self.telemetry.stale_skip();
             return Err(Next::Period);
         }
+        let removals = self.stores.hpas.removals();
         let Some(record) = self.stores.hpas.get(key) else {
             return Err(self.claim_outside(key, worker).await);
         };
@@ -121,7 +124,7 @@ impl Controller {
             return Err(Next::Period);
         };
         let standpoint = self.guests.comparator.standpoint(&record);
-        Ok(Prepared { started, record, charge, spec, settings, rules, standpoint })
+        Ok(Prepared { started, record, removals, charge, spec, settings, rules, standpoint })
     }
 
     /// Reads the Scale, plans, and fetches the metrics of the plan.
@@ -152,7 +155,7 @@ impl Controller {
 
     /// Decides, without I/O. Returns `None` if the HPA was deleted or replaced, because a replacement has its own sync.
     async fn decide(&self, sync: &mut Prepared, mut inputs: Inputs) -> Option<Decided> {
-        if !self.is_there(&sync.record) {
+        if !self.is_there(&sync.record, sync.removals) {
             return None;
         }
         let Prepared { record, spec, settings, rules, standpoint, .. } = sync;
@@ -230,7 +233,7 @@ impl Controller {
         outcome: &WriteOutcome,
         worker: &mut WorkerPermit,
     ) {
-        let Prepared { started, record, charge, spec, settings, mut rules, standpoint } = sync;
+        let Prepared { started, record, removals, charge, spec, settings, mut rules, standpoint } = sync;
         let Decided { inputs: Inputs { plan, gathered, .. }, pods, moment, at: decided, history, decision } =
             decided;
         let (key, at, hpa) = (&record.key, moment.at, view(&record, &spec));
@@ -270,9 +273,9 @@ impl Controller {
         conclusion.explanation.metrics = Vec::new();
         conclusion.status.take_if(|_| withholds_status);
         drop((answers, plan, history));
-        let writes = Writes { moment, charge, worker, rules: &mut *rules };
+        let writes = Writes { moment, charge, worker, rules: &mut *rules, removals };
         let status_written = self.finish(&record, outcome, &conclusion, writes).await;
-        if !self.is_there(&record) {
+        if !self.is_there(&record, removals) {
             // The HPA was deleted during the sync. State that this sync has added would otherwise never be dropped.
             self.forget(key, &record.uid);
         }
@@ -300,8 +303,10 @@ impl Controller {
         staleness().is_some()
     }
 
-    /// Returns whether an HPA is still in the store and was not replaced by another HPA with the same name.
-    pub(super) fn is_there(&self, record: &HpaRecord) -> bool {
-        self.stores.hpas.get(&record.key).is_some_and(|current| current.uid == record.uid)
+    /// Returns whether an HPA is still in the store and was not replaced by another HPA with the same name. `removals`:
+    /// the number of removals before the record was read.
+    pub(super) fn is_there(&self, record: &HpaRecord, removals: u64) -> bool {
+        self.stores.hpas.removals() == removals
+            || self.stores.hpas.get(&record.key).is_some_and(|current| current.uid == record.uid)
     }
 }

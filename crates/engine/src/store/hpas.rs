@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use autoscaling::status::Status;
@@ -62,6 +63,7 @@ pub enum Staleness {
 #[derive(Debug, Default)]
 pub struct Hpas {
     state: RwLock<State>,
+    removals: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -144,7 +146,7 @@ impl Hpas {
         let replaced = cached.is_some_and(|cached| {
             cached.uid != record.uid && is_older(&record.resource_version, &cached.resource_version)
         });
-        (!replaced).then(|| state.put(Arc::new(record)))
+        (!replaced).then(|| self.put(&mut state, Arc::new(record)))
     }
 
     /// Applies the deletion of the HPA with the given UID and returns its record. An HPA of the same name with another
@@ -158,6 +160,7 @@ impl Hpas {
             return None;
         }
         state.cached.get(key).filter(|cached| *cached.record.uid == *uid)?;
+        self.removed();
         state.cached.remove(key).map(|cached| cached.record)
     }
 
@@ -177,6 +180,7 @@ impl Hpas {
         for (key, CachedHpa { record, .. }) in removed {
             let change = Change::Deleted { uid: Arc::clone(&record.uid) };
             updates.insert(key, Update { change, old: Some(record), new: None, lost_write: false });
+            self.removed();
         }
         let listed = listing.extract_if(.., |key, _| within(&key.namespace, namespace));
         let listed: Vec<_> = listed.collect();
@@ -187,7 +191,7 @@ impl Hpas {
             let wrote = state.cached.get_mut(&key).map(|cached| &mut cached.wrote);
             let lost =
                 wrote.and_then(|wrote| wrote.take_if(|wrote| wrote.listing && wrote.is_missing(&record)));
-            let update = state.put(record);
+            let update = self.put(&mut state, record);
             let lost_write = lost.is_some() && !matches!(update.change, Change::Recreated { .. });
             updates.insert(key, Update { lost_write, ..update });
         }
@@ -226,6 +230,24 @@ impl Hpas {
         from.take_while(|record| *record.key.namespace == *namespace).cloned().collect()
     }
 
+    /// Returns how often an HPA was deleted, or replaced by another HPA of its name. While the number is the same, every
+    /// HPA that was in the store still is.
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
+    fn removed(&self) {
+        self.removals.fetch_add(1, Ordering::Release);
+    }
+
+    fn put(&self, state: &mut State, new: Arc<HpaRecord>) -> Update {
+        let update = state.put(new);
+        if matches!(update.change, Change::Recreated { .. }) {
+            self.removed();
+        }
+        update
+    }
+
     /// Returns the number of HPAs.
     pub fn len(&self) -> usize {
         self.state.read().cached.len()
@@ -256,7 +278,7 @@ impl Hpas {
             return None;
         }
         let (key, version) = (record.key.clone(), record.resource_version.clone());
-        let update = (!listing).then(|| Update { lost_write, ..state.put(Arc::new(record)) });
+        let update = (!listing).then(|| Update { lost_write, ..self.put(&mut state, Arc::new(record)) });
         if let Some(cached) = state.cached.get_mut(&key) {
             cached.wrote = Some(Wrote::new(version));
             cached.is_read = true;
