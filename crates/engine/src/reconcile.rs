@@ -264,7 +264,7 @@ impl Controller {
         self.stores.overlap.release(key, &self.stores.pods);
         self.guests.rules.forget_key(key);
         self.runtime.queue.forget(key);
-        self.telemetry.forget(&key.namespace, &key.name);
+        self.telemetry.forget(key);
         self.unwatch(key);
     }
 }

@@ -18,8 +18,9 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 
 use autoscaling::spec::Spec;
@@ -36,6 +37,18 @@ pub use self::pods::{Overlap, Pods, Stats};
 pub use self::targets::{Target, TargetInput, TargetStore};
 use cluster::decode::{WireContainer, WirePod};
 use sources::PodAddress;
+
+/// Hashes with fixed keys, so that the same objects have the same layout in every run. Strings that were crafted to
+/// collide cost one comparison each per lookup.
+pub(crate) type FixedHasher = BuildHasherDefault<DefaultHasher>;
+
+/// Frees memory once three quarters of the capacity are unused. Keeps space for twice the entries, so that the next
+/// growth is cheap.
+pub(crate) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V, FixedHasher>) {
+    if map.len() * 4 < map.capacity() {
+        map.shrink_to(map.len() * 2);
+    }
+}
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! The histories of all HPAs, by UID. An HPA that is recreated under its name starts with an empty history.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use policies::history::PolicyHistory;
 
+use crate::store::{FixedHasher, shrink};
 use clock::Anchor;
 
 /// The histories of all HPAs.
@@ -22,7 +23,7 @@ pub struct Histories {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_uid: BTreeMap<Arc<str>, KeptHistory>,
+    by_uid: HashMap<Arc<str>, KeptHistory, FixedHasher>,
     /// The number of changes.
     changes: u64,
     /// The first reading of the clock, or the first reading after its last jump.
@@ -250,10 +251,12 @@ impl Histories {
 
     /// Drops the history of an HPA.
     pub fn forget(&self, uid: &str) {
-        self.inner.lock().by_uid.remove(uid);
+        let mut inner = self.inner.lock();
+        inner.by_uid.remove(uid);
+        shrink(&mut inner.by_uid);
     }
 
-    /// Returns all histories by UID.
+    /// Returns all histories with their UIDs, in any order.
     pub fn all(&self) -> Vec<(Arc<str>, KeptHistory)> {
         let inner = self.inner.lock();
         inner.by_uid.iter().map(|(uid, kept)| (Arc::clone(uid), kept.clone())).collect()

@@ -17,7 +17,7 @@
 //! The queue has no background task. Instead, each call first moves the keys that have become due, in the order of
 //! their due times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 
 pub use self::lanes::TokenWait;
 use self::lanes::{Lanes, Recent};
-use crate::store::Key;
+use crate::store::{FixedHasher, Key, shrink};
 use crate::telemetry::metrics::Workqueue;
 
 mod lanes;
@@ -46,7 +46,7 @@ pub struct Queue {
 struct State {
     /// Keys that are due later, by due time, then by order of adding.
     waiting: BTreeMap<Position, Key>,
-    waiting_at: BTreeMap<Key, Position>,
+    waiting_at: HashMap<Key, Position, FixedHasher>,
     added: u64,
     /// Due keys that can be handed out.
     lanes: Lanes,
@@ -250,6 +250,7 @@ impl Queue {
         let mut state = self.up_to(Instant::now());
         if let Some(position) = state.waiting_at.remove(key) {
             state.waiting.remove(&position);
+            shrink(&mut state.waiting_at);
         }
         if let Some(Waiting { lane, position, .. }) = state.dirty.remove(key) {
             state.lanes.remove(lane, &key.namespace, &position);

@@ -224,10 +224,10 @@ impl Controller {
             // As in upstream, a sync without a count, or with a failed write, leaves the series unchanged.
             let decided = conclusion.explanation.desired.is_some();
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
-                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+                self.telemetry.desired(&record.key, desired);
             }
             let status = conclusion.status.as_ref().unwrap_or(&record.status);
-            self.telemetry.conditions(&record.key.namespace, &record.key.name, &status.conditions);
+            self.telemetry.conditions(&record.key, &status.conditions);
         }
         published
     }

@@ -6,16 +6,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use autoscaling::pod::{ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList};
 use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
 
-/// Hashes with fixed keys, so that the same objects have the same layout in every run. Strings that were crafted to
-/// collide cost one comparison each per lookup.
-type FixedHasher = BuildHasherDefault<DefaultHasher>;
+use super::{FixedHasher, shrink};
 
 /// Interned strings with the number of their users: label keys and values, and names of containers and resources.
 #[derive(Debug, Default)]
@@ -126,14 +124,6 @@ impl<T> Table<T> {
 
     pub(super) fn len(&self) -> usize {
         self.values.len()
-    }
-}
-
-/// Frees memory once three quarters of the capacity are unused. Keeps space for twice the entries, so that the next
-/// growth is cheap.
-fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V, FixedHasher>) {
-    if map.len() * 4 < map.capacity() {
-        map.shrink_to(map.len() * 2);
     }
 }
 

@@ -19,6 +19,7 @@ pub use super::exposition::CONTENT_TYPE;
 use super::exposition::render;
 use super::name;
 use super::series::HpaGauge;
+use crate::store::Key;
 use cluster::call::Call;
 use cluster::platform::ProcessStatistics;
 
@@ -109,21 +110,21 @@ impl Metrics {
     }
 
     /// Sets the desired replicas of an HPA. Ignored on a standby.
-    pub fn desired(&self, namespace: &str, name: &str, replicas: i32) {
-        self.families().desired.set(namespace, name, replicas);
+    pub fn desired(&self, key: &Key, replicas: i32) {
+        self.families().desired.set(key, replicas);
     }
 
     /// Sets whether an HPA is at its maximum, and whether it is not active. Ignored on a standby. `conditions` are
     /// those of the status after a sync.
-    pub fn conditions(&self, namespace: &str, name: &str, conditions: &[Condition]) {
+    pub fn conditions(&self, key: &Key, conditions: &[Condition]) {
         let reason = |kind: &str, status: &str| {
             let found = conditions.iter().find(|it| it.kind == kind && it.status == status);
             found.map(|condition| &*condition.reason)
         };
         let at_maximum = reason("ScalingLimited", "True") == Some("TooManyReplicas");
         let not_active = reason("ScalingActive", "False").is_some_and(|reason| reason != "ScalingDisabled");
-        self.families().at_maximum.set_state(namespace, name, at_maximum);
-        self.families().not_active.set_state(namespace, name, not_active);
+        self.families().at_maximum.set_state(key, at_maximum);
+        self.families().not_active.set_state(key, not_active);
     }
 
     /// Sets the steps of the scaling policy that have an effect on an HPA. `effect` is `None` if the HPA no longer has
@@ -153,9 +154,9 @@ impl Metrics {
     }
 
     /// Removes the series of a deleted HPA.
-    pub fn forget(&self, namespace: &str, name: &str) {
+    pub fn forget(&self, key: &Key) {
         for gauge in self.hpa_gauges() {
-            gauge.remove(namespace, name);
+            gauge.remove(key);
         }
     }
 

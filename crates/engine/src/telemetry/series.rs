@@ -4,13 +4,15 @@
 //! labels with values from fixed sets, but not for names of HPAs: `web` in `shop` and `webs` in `hop` would share a
 //! series.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc, Describer};
 use prometheus::proto::{Gauge, LabelPair, Metric as Series, MetricFamily, MetricType};
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, Result};
+
+use crate::store::{FixedHasher, Key, shrink};
 
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +120,8 @@ impl Metric for HistogramVec {
     }
 }
 
-/// Values by name and namespace, in the order of the labels.
-type Values = BTreeMap<[String; 2], i32>;
+/// Values by HPA.
+type Values = HashMap<Key, i32, FixedHasher>;
 
 /// A gauge with one value per HPA. Clones share their series. A standby exposes no series, because its values are
 /// outdated, and the leader exposes current values.
@@ -132,26 +134,29 @@ pub(super) struct HpaGauge {
 
 impl HpaGauge {
     /// Sets the value of an HPA, except on a standby.
-    pub(super) fn set(&self, namespace: &str, name: &str, value: i32) {
+    pub(super) fn set(&self, key: &Key, value: i32) {
         if let Some(values) = &mut *self.values.lock() {
-            values.insert(key(namespace, name), value);
+            match values.get_mut(key) {
+                Some(known) => *known = value,
+                None => drop(values.insert(key.clone(), value)),
+            }
         }
     }
 
     /// Sets the value of an HPA to 1 if it is in the state of this gauge, and otherwise removes its series.
-    pub(super) fn set_state(&self, namespace: &str, name: &str, is_in_state: bool) {
+    pub(super) fn set_state(&self, key: &Key, is_in_state: bool) {
         if is_in_state {
-            self.set(namespace, name, 1);
+            self.set(key, 1);
         } else {
-            self.remove(namespace, name);
+            self.remove(key);
         }
     }
 
-    pub(super) fn remove(&self, namespace: &str, name: &str) {
+    pub(super) fn remove(&self, key: &Key) {
         if let Some(values) = &mut *self.values.lock()
-            && !values.is_empty()
+            && values.remove(key).is_some()
         {
-            values.remove(&key(namespace, name));
+            shrink(values);
         }
     }
 
@@ -162,15 +167,11 @@ impl HpaGauge {
     }
 }
 
-fn key(namespace: &str, name: &str) -> [String; 2] {
-    [name.to_owned(), namespace.to_owned()]
-}
-
 impl Metric for HpaGauge {
     fn new(declaration: &Declaration) -> Result<Self> {
         let labels = declaration.labels.iter().map(|label| (*label).to_owned());
         let options = Opts::new(declaration.name, declaration.help).variable_labels(labels.collect());
-        Ok(Self { description: options.describe()?, values: Arc::new(Mutex::new(Some(BTreeMap::new()))) })
+        Ok(Self { description: options.describe()?, values: Arc::new(Mutex::new(Some(HashMap::default()))) })
     }
 }
 
@@ -181,15 +182,21 @@ impl Collector for HpaGauge {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let values = self.values.lock();
-        let series = values.iter().flatten().map(|(key, value)| {
-            let labels = self.description.variable_labels.iter().zip(key).map(|(name, value)| {
-                let mut label = LabelPair::default();
-                label.set_name(name.clone());
-                label.set_value(value.clone());
-                label
-            });
+        let mut values: Vec<_> = values.iter().flatten().map(|(key, value)| (key.clone(), *value)).collect();
+        values.sort_by(|(one, _), (other, _)| {
+            (&one.name, &one.namespace).cmp(&(&other.name, &other.namespace))
+        });
+        let series = values.into_iter().map(|(Key { namespace, name }, value)| {
+            // The values are in the order of the labels.
+            let labels =
+                self.description.variable_labels.iter().zip([name, namespace]).map(|(name, value)| {
+                    let mut label = LabelPair::default();
+                    label.set_name(name.clone());
+                    label.set_value(value.to_string());
+                    label
+                });
             let mut gauge = Gauge::default();
-            gauge.set_value(f64::from(*value));
+            gauge.set_value(f64::from(value));
             let mut series = Series::from_label(labels.collect());
             series.set_gauge(gauge);
             series

@@ -28,7 +28,10 @@ fn busy() -> Metrics {
     metrics.hpas(2);
     let states =
         [("ScalingLimited", "True", "TooManyReplicas"), ("ScalingActive", "False", "FailedGetScale")];
-    metrics.conditions("shop", "web", &states.map(|(kind, status, reason)| condition(kind, status, reason)));
+    metrics.conditions(
+        &Key::new("shop", "web"),
+        &states.map(|(kind, status, reason)| condition(kind, status, reason)),
+    );
     metrics.stale_skip();
     metrics.request(&scale(), HOST, Some(200));
     metrics.request_duration(&Method::GET, HOST, Duration::from_millis(30));
@@ -38,7 +41,7 @@ fn busy() -> Metrics {
     metrics.watch_age("pods", Duration::from_millis(1_500));
     metrics.events_dropped("spam", 4);
     metrics.leader("kube-controller-manager", true);
-    metrics.desired("shop", "web", 7);
+    metrics.desired(&Key::new("shop", "web"), 7);
     metrics.takeover([("observing", true), ("acting", false), ("holding", false)]);
     metrics.foreign_write();
     let counts = [("outside", 3), ("claiming", 0), ("in_charge", 0), ("contested", 0)];
@@ -255,7 +258,7 @@ fn new_process_exposes_the_same_series_as_upstream() {
 #[test]
 fn desired_replicas_are_removed_with_their_hpa() {
     let metrics = busy();
-    metrics.forget("shop", "web");
+    metrics.forget(&Key::new("shop", "web"));
     assert!(!metrics.render().contains("desired_replicas"));
 }
 
@@ -267,7 +270,7 @@ fn condition(kind: &'static str, status: &'static str, reason: &'static str) -> 
 fn hpas_have_a_series_while_at_their_maximum_or_not_active() {
     let metrics = Metrics::new();
     let states = |conditions: &[Condition]| {
-        metrics.conditions("shop", "web", conditions);
+        metrics.conditions(&Key::new("shop", "web"), conditions);
         let text = metrics.render();
         ["at_maximum", "not_active"].map(|state| {
             text.contains(&format!("concertina_hpa_{state}{{hpa_name=\"web\",namespace=\"shop\"}} 1\n"))
@@ -287,14 +290,14 @@ fn hpas_have_a_series_while_at_their_maximum_or_not_active() {
     assert!(!metrics.render().contains("concertina_hpa_"), "a standby exposes no HPA");
     metrics.leader("concertina", true);
     assert_eq!(states(&[limited("TooManyReplicas")]), [true, false]);
-    metrics.forget("shop", "web");
+    metrics.forget(&Key::new("shop", "web"));
     assert!(!metrics.render().contains("concertina_hpa_"), "the HPA was deleted");
 }
 
 #[test]
 fn hpas_with_equal_joined_names_have_their_own_series() {
     let metrics = busy();
-    metrics.desired("hop", "webs", 3);
+    metrics.desired(&Key::new("hop", "webs"), 3);
     let text = metrics.render();
     assert!(text.contains("desired_replicas{hpa_name=\"web\",namespace=\"shop\"} 7\n"), "{text}");
     assert!(text.contains("desired_replicas{hpa_name=\"webs\",namespace=\"hop\"} 3\n"), "{text}");
@@ -303,19 +306,19 @@ fn hpas_with_equal_joined_names_have_their_own_series() {
 #[test]
 fn desired_replicas_are_exposed_unless_on_standby() {
     let metrics = Metrics::new();
-    metrics.desired("shop", "web", 7);
+    metrics.desired(&Key::new("shop", "web"), 7);
     assert!(metrics.render().contains("desired_replicas{"), "without election");
     metrics.leader("concertina", false);
-    metrics.desired("shop", "api", 3);
+    metrics.desired(&Key::new("shop", "api"), 3);
     assert!(!metrics.render().contains("desired_replicas"), "standing by");
     metrics.leader("concertina", true);
     assert!(!metrics.render().contains("desired_replicas"), "values of the previous term are outdated");
-    metrics.desired("shop", "web", 9);
+    metrics.desired(&Key::new("shop", "web"), 9);
     assert!(metrics.render().contains("desired_replicas{hpa_name=\"web\",namespace=\"shop\"} 9\n"));
     metrics.leader("concertina", false);
     assert!(!metrics.render().contains("desired_replicas"), "lost");
     // A sync in flight at the loss of the Lease sets its result afterwards.
-    metrics.desired("shop", "web", 9);
+    metrics.desired(&Key::new("shop", "web"), 9);
     assert!(!metrics.render().contains("desired_replicas"));
 }
 
