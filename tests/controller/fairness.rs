@@ -108,6 +108,23 @@ async fn hanging_queries_of_a_namespace_delay_no_other_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn thousands_of_hanging_syncs_start_slowly_and_delay_no_other_namespace() {
+    let (stage, names) = peaceful(10);
+    for index in 0..4_500 {
+        add(&stage, HOSTILE, &format!("slow-{index}"), &[external(&format!("m-{index}"), "10")]);
+    }
+    let hangs = FaultRule::new(FaultAction::Silence)
+        .path_contains("/external.metrics.k8s.io/v1beta1/namespaces/hostile/");
+    stage.cluster.faults().add(hangs);
+    let rig = Harness::spread(stage, &Config::default());
+    rig.pass(0.5).await;
+    let waiting = rig.assembly.controller.runtime.queue.len();
+    assert!((100..450).contains(&waiting), "{waiting} HPAs wait for the start of their first sync");
+    pass(&rig, 40).await;
+    assert_on_time_for_a_minute(&rig, &names).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn hpas_that_are_edited_every_second_delay_no_other_namespace() {
     let (stage, names) = peaceful(300);
     let edited: Vec<_> = (0..30).map(|index| format!("edited-{index:02}")).collect();

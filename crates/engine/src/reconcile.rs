@@ -23,7 +23,7 @@ use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use autoscaling::{Action, ErrorLabel, Hpa};
 use futures::FutureExt;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -52,6 +52,13 @@ pub use policies::steps::{NO_SOURCES, SourceReading, SourceValue};
 
 /// Maximum time for which a shutdown waits for syncs that have not decided. Most metrics arrive within this time.
 const UNDECIDED: Duration = Duration::from_secs(1);
+
+/// Number of syncs in progress from which on further syncs start at intervals of [`PAUSE`]. A sync that waits for metrics
+/// keeps up to 22 kB. Without this bound, the first syncs of 60,000 HPAs, or their syncs while a metrics API is slow,
+/// would take more memory than all stores.
+const MANY_SYNCS: usize = 4_096;
+/// Even if thousands of syncs hang, 500 others start per second in each lane.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The state of a key after its sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +180,7 @@ impl Controller {
         // Wait for a key before acquiring a worker. An idle worker would be unavailable to syncs whose metrics have
         // arrived. The key stays in the queue until a worker is free.
         while self.runtime.queue.wait().await {
+            pace(syncs).await;
             let permit = WorkerPermit::new(&self.runtime.workers.any).await;
             if let Some(due) = self.runtime.queue.take() {
                 self.start(syncs, due, permit);
@@ -184,6 +192,7 @@ impl Controller {
     async fn serve_fresh(self: &Arc<Self>, syncs: &TaskTracker) {
         let Some(workers) = &self.runtime.workers.fresh else { return };
         while self.runtime.queue.wait_fresh().await {
+            pace(syncs).await;
             let permit = WorkerPermit::new(workers).await;
             if let Some(due) = self.runtime.queue.take_fresh() {
                 self.start(syncs, due, permit);
@@ -266,6 +275,13 @@ impl Controller {
         self.runtime.queue.forget(key);
         self.telemetry.forget(key);
         self.unwatch(key);
+    }
+}
+
+/// Waits before the start of a sync if many syncs are in progress.
+async fn pace(syncs: &TaskTracker) {
+    if syncs.len() >= MANY_SYNCS {
+        sleep(PAUSE).await;
     }
 }
 
