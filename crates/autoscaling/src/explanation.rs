@@ -48,7 +48,8 @@ pub struct Explanation {
     pub unlisted: Option<UnlistedMetrics>,
     /// The index in [`Self::metrics`] of the metric with the chosen proposal.
     pub winner: Option<usize>,
-    /// The chosen proposal: the highest proposal, or that of a [`crate::Choice`].
+    /// The chosen proposal: the highest proposal, or that of a [`crate::Choice`]. A negative value gives a negative
+    /// proposal, which counts as 0. As in upstream, any later proposal replaces a proposal of 0.
     pub proposal: Option<i32>,
     /// Stabilization. `None` without a proposal.
     pub stabilization: Option<StabilizationStep>,

@@ -157,7 +157,8 @@ pub fn choose(
     let best = if is_lowest {
         proposals.iter().min_by_key(|proposal| proposal.replicas)
     } else {
-        // As in the reference, the first of several equal proposals is chosen.
+        // As in the reference, the first of several equal proposals is chosen. There, any proposal also replaces 0, even
+        // a negative one, which gives the same count.
         proposals.iter().rev().max_by_key(|proposal| proposal.replicas)
     };
     let Some(best) = best else { return chosen };

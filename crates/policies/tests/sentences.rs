@@ -145,7 +145,10 @@ fn choice(
     let is_changed = |step: &Step| matches!(step, Step::Burst(_) | Step::Correction(_));
     let chosen = if world.combines() { proposals.min() } else { proposals.max() };
     let expected = if failed.is_some() { Some(explanation.current) } else { chosen };
-    if !effect.steps.iter().any(is_changed) && expected != Some(proposal) {
+    // The proposal of a negative value is negative. As in upstream, any proposal replaces 0, so a negative proposal can
+    // be chosen. The count is the same.
+    let floored = |count: i32| count.max(0);
+    if !effect.steps.iter().any(is_changed) && expected.map(floored) != Some(floored(proposal)) {
         faults.push(format!("the proposals give {expected:?}, the decision has {proposal}"));
     }
     faults
@@ -215,5 +218,5 @@ fn sentence_of_every_decision_agrees_with_the_decision() {
         println!("{wrong}");
     }
     assert!(wrong.is_empty(), "{} sentences contradict their decision", wrong.len());
-    assert!(kinds.len() > 29, "{kinds:?}");
+    assert!(kinds.len() > 29 && kinds.values().all(|number| *number > 3), "{kinds:?}");
 }

@@ -183,8 +183,16 @@ impl Draw {
         let status_replicas = (current + self.one(&[0, 0, 0, 0, 1, -1, 2])).max(0);
         let pods = self.pods(current, now);
         let kinds = self.one(&[1, 1, 2, 3, 4]);
-        let (metrics, answers): (Vec<Value>, Vec<_>) =
-            (0..kinds).map(|index| self.metric(index, &pods, current, now)).unzip();
+        // Several metrics are rarely all 0 by chance.
+        let is_idle = self.chance(15);
+        let levels: &[i32] =
+            if is_idle { &[0] } else { &[0, 1, 20, 45, 60, 85, 93, 100, 104, 108, 120, 180, 300, 900] };
+        let (metrics, answers): (Vec<Value>, Vec<_>) = (0..kinds)
+            .map(|index| {
+                let level = self.one(levels);
+                self.metric(index, &pods, current, now, level)
+            })
+            .unzip();
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "minReplicas": min, "maxReplicas": max, "metrics": metrics,
@@ -228,7 +236,7 @@ impl Draw {
             history,
             earlier,
             settings,
-            rules: self.policy(now),
+            rules: self.policy(now, is_idle),
             target: TargetState {
                 pending: self.one(&[0, 0, 1, 3]),
                 unschedulable: self.one(&[0, 0, 1]),
@@ -312,11 +320,11 @@ impl Draw {
         pods: &[Arc<Pod>],
         current: i32,
         now: Timestamp,
+        level: i32,
     ) -> (Value, Result<Answer, QueryError>) {
         let name = format!("m{index}");
         let average = json!({"type": "AverageValue", "averageValue": "10"});
         let value = json!({"type": "Value", "value": "100"});
-        let level = self.one(&[0, 1, 20, 45, 60, 85, 93, 100, 104, 108, 120, 180, 300, 900]);
         let complete = self.chance(60);
         let mut with_sample = Vec::new();
         for pod in pods {
@@ -388,7 +396,7 @@ impl Draw {
         (metric, if fails { Err(QueryError::new(class, "the server does not answer")) } else { Ok(answer) })
     }
 
-    fn policy(&mut self, now: Timestamp) -> Option<Rules> {
+    fn policy(&mut self, now: Timestamp, is_idle: bool) -> Option<Rules> {
         if self.chance(40) {
             return None;
         }
@@ -414,6 +422,7 @@ impl Draw {
                 "maxStep: {up: 1, down: 1}",
                 "maxStep: {up: 2, down: 1}, rollout: HoldScaleDown",
             ]);
+            let guard = if is_idle { "zeroMetrics: Hold" } else { guard };
             fields.push(format!("guards: {{{guard}}}"));
         }
         if self.chance(40) {
