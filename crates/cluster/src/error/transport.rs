@@ -216,10 +216,43 @@ fn describe_tls(error: &rustls::Error) -> String {
                 C::Expired | C::ExpiredContext { .. } | C::NotValidYet | C::NotValidYetContext { .. } => {
                     "certificate has expired or is not yet valid".to_owned()
                 }
+                // The type of the cause is that of a private dependency of rustls. Its text is the name of a variant.
+                C::Other(cause) if cause.0.to_string() == "CaUsedAsEndEntity" => {
+                    "the server presents the certificate of an authority (CA:TRUE); it needs one that the authority \
+                     signed for servers"
+                        .to_owned()
+                }
                 other => other.to_string(),
             };
             format!("tls: failed to verify certificate: x509: {why}")
         }
         other => format!("tls: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::ServerCertVerifier as _;
+    use rustls::pki_types::{ServerName, UnixTime};
+
+    use super::*;
+
+    #[test]
+    fn server_with_the_certificate_of_an_authority_is_explained() {
+        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let verified = verifier.verify_server_cert(certificate.der(), &[], &name, &[], UnixTime::now());
+        let text = describe_tls(&verified.unwrap_err());
+        assert!(text.starts_with("tls: failed to verify certificate: x509: the server presents"), "{text}");
     }
 }
