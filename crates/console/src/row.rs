@@ -199,7 +199,7 @@ impl Row {
         if let Some(at) = decision.and_then(|decision| decision.late_since)
             && self.state > State::Late
         {
-            let reason = format!("no decision since {at}, for several sync periods");
+            let reason = format!("no decision since {at:.0}, for several sync periods");
             let reason = std::mem::replace(&mut self.reason, reason);
             self.own = Some(Diagnosis { state: self.state, reason, since: self.since });
             (self.state, self.since) = (State::Late, Some(at));

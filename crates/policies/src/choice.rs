@@ -77,7 +77,7 @@ impl fmt::Display for FallbackStep {
             Cause::Error => "has failed",
             Cause::Empty => "has had no value",
         };
-        write!(f, "{metric} {state} since {since}, so ")?;
+        write!(f, "{metric} {state} since {since:.0}, so ")?;
         match (action, proposal) {
             (FallbackAction::Ignore, _) | (_, None) => write!(f, "it is ignored"),
             (FallbackAction::Hold, Some(count)) => write!(f, "it proposes the current count {count}"),

@@ -107,7 +107,7 @@ impl fmt::Display for GuardStep {
             Self::ZeroMetrics(ZeroMetricsStep { since, from, to }) => {
                 write!(
                     f,
-                    "all metrics dropped to 0 at once at {since}, so the count is {to} instead of {from}"
+                    "all metrics dropped to 0 at once at {since:.0}, so the count is {to} instead of {from}"
                 )
             }
             Self::MaxStep(MaxStepStep { current, from, to }) => {

@@ -123,7 +123,7 @@ fn failing(fallback: &FallbackStep) -> String {
         Cause::Error => "has failed",
         Cause::Empty => "has had no value",
     };
-    format!("{} {state} since {}", fallback.metric, fallback.since)
+    format!("{} {state} since {:.0}", fallback.metric, fallback.since)
 }
 
 /// The proposal of `burst` with the window and the limit that determine it.
@@ -176,7 +176,7 @@ fn reason(step: &Step) -> Option<String> {
             format!("the target rolls out, {} of {} pods are updated", rollout.updated, rollout.total)
         }
         Step::Guard(GuardStep::ZeroMetrics(ZeroMetricsStep { since, .. })) => {
-            format!("all metrics dropped to 0 at once at {since}")
+            format!("all metrics dropped to 0 at once at {since:.0}")
         }
         Step::Guard(GuardStep::MaxStep(MaxStepStep { to, .. })) => format!("the largest step is to {to}"),
         _ => return None,
@@ -274,7 +274,8 @@ mod tests {
         let step = FallbackStep {
             metric: "queue".into(),
             cause: Cause::Error,
-            since: Timestamp::UNIX_EPOCH,
+            // The clock of a controller has fractions of a second.
+            since: Timestamp::new(0, 562_345_678).unwrap(),
             action: FallbackAction::Hold,
             proposal: Some(8),
         };
