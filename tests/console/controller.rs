@@ -30,7 +30,7 @@ fn installation() -> Cluster {
 
 /// Returns a state of the controller with all of its parts. `evil` is the value of several texts.
 pub(crate) fn whole(evil: &str) -> Value {
-    let counts = json!({"same": 40, "different": 1, "onlyOurs": 0, "onlyBuiltin": 2, "unknown": 3});
+    let counts = json!({"same": 40, "different": 1, "onlyConcertina": 0, "onlyBuiltin": 2, "unknown": 3});
     json!({
         "lease": {"namespace": "kube-system", "name": "concertina", "holder": "concertina-a_1",
             "acquired": "2026-01-01T00:00:00Z", "renewed": "2030-01-01T00:00:00Z", "transitions": 3, "seconds": 15},

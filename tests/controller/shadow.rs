@@ -241,13 +241,13 @@ async fn rescale_of_the_dry_run_alone_is_reported_once() {
     pass(&rig, 200.0).await;
     let report = shadow.report();
     let [change] = &report.changes[..] else { panic!("{:#?}", report.changes) };
-    assert_eq!((change.result, change.builtin), (Verdict::OnlyOurs, None));
+    assert_eq!((change.result, change.builtin), (Verdict::OnlyConcertina, None));
     assert_eq!(change.ours.as_ref().unwrap().to, Some(6));
     rig.external("queue", "40");
     pass(&rig, 100.0).await;
     rig.external("queue", "55");
     pass(&rig, 100.0).await;
-    assert_eq!(shadow.counts(), Counts { only_ours: 2, ..Counts::default() });
+    assert_eq!(shadow.counts(), Counts { only_concertina: 2, ..Counts::default() });
 }
 
 #[tokio::test(start_paused = true)]

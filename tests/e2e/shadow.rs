@@ -51,7 +51,7 @@ pub(crate) async fn finds_no_difference(stage: &Fixture) -> Outcome {
     for reason in &inconclusive {
         eprintln!("    inconclusive: {reason}");
     }
-    let differences = changes(&report, &["different", "onlyOurs", "onlyBuiltin"]);
+    let differences = changes(&report, &["different", "onlyConcertina", "onlyBuiltin"]);
     ensure(differences.is_empty(), || {
         format!("{} differences\n{}\n{}", differences.len(), differences.join("\n"), shadow.process.tail(60))
     })?;

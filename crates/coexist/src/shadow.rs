@@ -380,7 +380,7 @@ fn log(key: &Key, change: &Change) {
                 hpa = %key, result, builtin, ours, reason, explanation, "shadow comparison is inconclusive"
             );
         }
-        Verdict::Different | Verdict::OnlyOurs | Verdict::OnlyBuiltin => {
+        Verdict::Different | Verdict::OnlyConcertina | Verdict::OnlyBuiltin => {
             let builtin_metrics = change.said.metrics.join(", ");
             tracing::warn!(
                 hpa = %key, result, builtin, ours, builtin_metrics, explanation,

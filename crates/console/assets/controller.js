@@ -21,7 +21,7 @@ import { age, writeView } from "./view.js";
  *   leads: Record<string, boolean>, takeover: string | null, foreignWrites: number | null,
  *   handover: Record<string, number>, clockSkewSeconds: number | null, eventsDropped: Record<string, number>,
  * }} Numbers
- * @typedef {{same: number, different: number, onlyOurs: number, onlyBuiltin: number, unknown: number}} Counts
+ * @typedef {{same: number, different: number, onlyConcertina: number, onlyBuiltin: number, unknown: number}} Counts
  * @typedef {{since: string | null, lastSign: string | null, hpas: number, total: Counts, namespaces: Record<string, Counts>,
  *   differences: {at: string | null, namespace: string, name: string, result: string, builtin: number | null,
  *   ours: number | null, sentence: string}[]}} Parity
@@ -321,7 +321,7 @@ function handover(it, now) {
 
 /** @param {Parity} it @param {number} now */
 function parity(it, now) {
-  const counts = (/** @type {Counts} */ counts) => [counts.same, counts.different, counts.onlyOurs, counts.onlyBuiltin, counts.unknown];
+  const counts = (/** @type {Counts} */ counts) => [counts.same, counts.different, counts.onlyConcertina, counts.onlyBuiltin, counts.unknown];
   const heads = ["Same", "Different", "Only Concertina", "Only the other", "Inconclusive"];
   const rows = Object.entries(it.namespaces).map(([namespace, row]) => [namespace, ...counts(row)]);
   const differences = it.differences.map((row) =>

@@ -124,7 +124,7 @@ pub struct Counts {
     /// Changes for which the controllers decided different counts.
     pub different: u64,
     /// Changes that only the dry run decided.
-    pub only_ours: u64,
+    pub only_concertina: u64,
     /// Changes that only the other controller made.
     pub only_builtin: u64,
     /// Changes whose comparison is inconclusive.
@@ -141,7 +141,7 @@ pub struct Difference {
     pub namespace: String,
     /// The name of the HPA.
     pub name: String,
-    /// `different`, `onlyOurs` or `onlyBuiltin`.
+    /// `different`, `onlyConcertina` or `onlyBuiltin`.
     pub result: String,
     /// The count that the other controller set. `None` without a change.
     pub builtin: Option<i32>,
@@ -206,7 +206,7 @@ impl Counts {
     fn add(&mut self, other: Self) {
         self.same += other.same;
         self.different += other.different;
-        self.only_ours += other.only_ours;
+        self.only_concertina += other.only_concertina;
         self.only_builtin += other.only_builtin;
         self.unknown += other.unknown;
     }
@@ -261,7 +261,8 @@ impl Parity {
                 namespaces.entry(namespace).or_default().add(counts);
             }
         }
-        let differs = |change: &Change| matches!(&*change.result, "different" | "onlyOurs" | "onlyBuiltin");
+        let differs =
+            |change: &Change| matches!(&*change.result, "different" | "onlyConcertina" | "onlyBuiltin");
         let differences = report.changes.into_iter().filter(differs).take(MAX_ENTRIES);
         let differences = differences.map(|change| Difference {
             at: change.at,
@@ -361,7 +362,7 @@ mod tests {
             "apiVersion": "concertina/v1", "kind": "ShadowReport", "since": "2030-01-01T00:00:00Z", "hpas": 3,
             "hours": [
                 {"hour": "2030-01-01T00:00:00Z", "namespace": "shop", "name": "web", "counts": {"same": 3, "different": 1}},
-                {"hour": "2030-01-01T01:00:00Z", "namespace": "shop", "name": "web", "counts": {"same": 2, "onlyOurs": 1}},
+                {"hour": "2030-01-01T01:00:00Z", "namespace": "shop", "name": "web", "counts": {"same": 2, "onlyConcertina": 1}},
                 {"hour": "2030-01-01T01:00:00Z", "namespace": "bank", "name": "", "counts": {"unknown": 1}},
             ],
             "changes": [
@@ -371,7 +372,10 @@ mod tests {
             ],
         });
         let view = Parity::parse(page.to_string().as_bytes()).unwrap();
-        assert_eq!(view.total, Counts { same: 5, different: 1, only_ours: 1, only_builtin: 0, unknown: 1 });
+        assert_eq!(
+            view.total,
+            Counts { same: 5, different: 1, only_concertina: 1, only_builtin: 0, unknown: 1 }
+        );
         assert_eq!(view.namespaces["shop"].same, 5);
         let [difference] = &view.differences[..] else { panic!("{:?}", view.differences) };
         assert_eq!((difference.builtin, difference.ours), (Some(4), Some(5)));

@@ -280,7 +280,7 @@ fn what(result: Verdict) -> &'static str {
     match result {
         Verdict::Same => "the same",
         Verdict::Different => "another count",
-        Verdict::OnlyOurs => "a change by the dry run only",
+        Verdict::OnlyConcertina => "a change by the dry run only",
         Verdict::OnlyBuiltin => "a change by the built-in controller only",
         Verdict::Unknown => "not judged",
     }

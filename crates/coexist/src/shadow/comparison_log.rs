@@ -209,7 +209,7 @@ mod tests {
     fn full_log_of_differences_evicts_the_oldest() {
         let mut log = ComparisonLog::default();
         for second in 0..5000 {
-            log.add(change(second, "web", Verdict::OnlyOurs));
+            log.add(change(second, "web", Verdict::OnlyConcertina));
         }
         assert_eq!(log.changes().last().unwrap().at.as_second(), 5000 - 4096);
     }

@@ -26,7 +26,7 @@
 //! | no such status write, and no foreign write of any HPA since the start | `Unknown`, `NoSign` |
 //! | the other controller may have a longer history than this process | `Unknown`, `WarmUp` |
 //! | metrics were not observed within the memory of a decision | `Unknown`, `MetricsMoved` |
-//! | none of the above | `OnlyOurs` |
+//! | none of the above | `OnlyConcertina` |
 //!
 //! The verdict about a rescale by the other controller is in the first row that applies:
 //!
@@ -217,7 +217,7 @@ impl Machine {
         } else {
             None
         };
-        Some(Outcome::new(Verdict::OnlyOurs, doubt, own))
+        Some(Outcome::new(Verdict::OnlyConcertina, doubt, own))
     }
 
     fn compare(&self, case: &Comparison<'_>, period: SignedDuration) -> Outcome {

@@ -111,7 +111,7 @@ fn pending_rescale_is_reported_once_after_two_periods() {
         let outcome = decided(&mut machine, own(second, 4, 6), SignedDuration::ZERO, Some(at(second)));
         reported.extend(outcome.map(|outcome| (second, outcome.verdict)));
     }
-    assert_eq!(reported, [(30, Verdict::OnlyOurs)]);
+    assert_eq!(reported, [(30, Verdict::OnlyConcertina)]);
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub struct Counts {
     /// Concertina would have made another change.
     pub different: u64,
     /// Concertina would have made a change, and the other controller made no change.
-    pub only_ours: u64,
+    pub only_concertina: u64,
     /// Concertina would have made no change.
     pub only_builtin: u64,
     /// The comparison is inconclusive.
@@ -76,7 +76,7 @@ pub enum Verdict {
     /// Concertina would have made another change.
     Different,
     /// Concertina would have made a change, and the other controller made no change.
-    OnlyOurs,
+    OnlyConcertina,
     /// Concertina would have made no change.
     OnlyBuiltin,
     /// The comparison is inconclusive.
@@ -178,7 +178,7 @@ impl Verdict {
         match self {
             Self::Same => "same",
             Self::Different => "different",
-            Self::OnlyOurs => "only_ours",
+            Self::OnlyConcertina => "only_concertina",
             Self::OnlyBuiltin => "only_builtin",
             Self::Unknown => "unknown",
         }
@@ -186,7 +186,7 @@ impl Verdict {
 
     /// Returns whether the two controllers act differently.
     pub fn is_difference(self) -> bool {
-        matches!(self, Self::Different | Self::OnlyOurs | Self::OnlyBuiltin)
+        matches!(self, Self::Different | Self::OnlyConcertina | Self::OnlyBuiltin)
     }
 }
 
@@ -227,7 +227,7 @@ impl Counts {
         let count = match verdict {
             Verdict::Same => &mut self.same,
             Verdict::Different => &mut self.different,
-            Verdict::OnlyOurs => &mut self.only_ours,
+            Verdict::OnlyConcertina => &mut self.only_concertina,
             Verdict::OnlyBuiltin => &mut self.only_builtin,
             Verdict::Unknown => &mut self.unknown,
         };
@@ -236,7 +236,7 @@ impl Counts {
 
     /// Returns the number of changes in which the two controllers differ.
     pub fn differences(&self) -> u64 {
-        self.different.saturating_add(self.only_ours).saturating_add(self.only_builtin)
+        self.different.saturating_add(self.only_concertina).saturating_add(self.only_builtin)
     }
 
     /// Returns the number of all changes.
@@ -249,7 +249,7 @@ impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.same = self.same.saturating_add(other.same);
         self.different = self.different.saturating_add(other.different);
-        self.only_ours = self.only_ours.saturating_add(other.only_ours);
+        self.only_concertina = self.only_concertina.saturating_add(other.only_concertina);
         self.only_builtin = self.only_builtin.saturating_add(other.only_builtin);
         self.unknown = self.unknown.saturating_add(other.unknown);
     }

@@ -195,7 +195,7 @@ async fn enable_shows_what_shadow_mode_knows() {
             },
         },
         "hours": [
-            hour("web", &json!({"same": 4})), hour("web", &json!({"same": 2, "onlyOurs": 1})),
+            hour("web", &json!({"same": 4})), hour("web", &json!({"same": 2, "onlyConcertina": 1})),
             hour("", &json!({"different": 9})),
         ],
     });
