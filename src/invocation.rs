@@ -149,7 +149,7 @@ pub enum Start {
 /// Creates the command line of `controller`, which is also the command line without a command.
 pub(crate) fn controller_command(program: Program, flags: &FlagSet) -> Command {
     let command =
-        Command::new("controller").about(ABOUT).override_usage(format!("{program} [controller] [flags]"));
+        Command::new("controller").about(ABOUT).override_usage(format!("{program} [controller] [OPTIONS]"));
     flags.add_to(command.before_help(commands_help(program)))
 }
 
@@ -162,7 +162,7 @@ fn commands_help(program: Program) -> String {
 
 /// Returns the help text without the flags of the controller.
 fn overview(program: Program) -> String {
-    format!("{ABOUT}\n\nUsage: {program} COMMAND [flags]\n\n{}", commands_help(program))
+    format!("{ABOUT}\n\nUsage: {program} COMMAND [OPTIONS]\n\n{}", commands_help(program))
 }
 
 /// Returns the command with the most similar name. Returns `None` if no name is similar.

@@ -66,7 +66,7 @@ pub(crate) fn own_command() -> Command {
     ];
     Command::new("concertina rbac")
         .about("Prints the roles and bindings that a controller with these flags needs, and no others.")
-        .override_usage("concertina rbac [flags] | kubectl apply -f -")
+        .override_usage("concertina rbac [OPTIONS] | kubectl apply -f -")
         .args(arguments.map(|arg| {
             let name = arg.get_id().to_string();
             arg.long(name).allow_hyphen_values(true).help_heading(ROLES)

@@ -78,9 +78,9 @@ pub fn command(program: &str) -> Command {
         .bin_name(format!("{program} simulate"))
         .about("Simulates HPAs and a model of their workloads in virtual time, with the complete controller.")
         .override_usage(format!(
-            "{program} simulate SCENARIO.yaml [flags]\n       \
-             {program} simulate --hpa HPA.yaml --load LOAD.csv [flags]\n       \
-             {program} simulate --from-cluster [-n NAMESPACE] HPA [flags]",
+            "{program} simulate [OPTIONS] SCENARIO.yaml\n       \
+             {program} simulate [OPTIONS] --hpa HPA.yaml --load LOAD.csv\n       \
+             {program} simulate [OPTIONS] --from-cluster [-n NAMESPACE] HPA",
         ))
         .arg(
             Arg::new("scenario")
