@@ -9,7 +9,7 @@ use self::curves::{Paint, Row};
 use super::figure::TimeAxis;
 use super::run::{self, Comparison, EventMark, HpaRun, Run};
 use super::table;
-use terminal::options::Size;
+use terminal::options::{Color, Size};
 use terminal::words::{self, counted};
 
 /// The width of a chart, in columns, if standard output is not a terminal.
@@ -43,10 +43,9 @@ impl Default for ChartStyle {
 }
 
 impl ChartStyle {
-    /// Returns the style for standard output. On a terminal, its width applies, and messages are wrapped. Colours require a terminal, no
-    /// `NO_COLOR`, and no `TERM=dumb`. The output is limited to ASCII if `ascii` is set, or if the locale is not UTF-8.
-    /// On Windows, the locale has no effect.
-    pub fn stdout(ascii: bool) -> Self {
+    /// Returns the style for standard output. On a terminal, its width applies, and messages are wrapped. The output is
+    /// limited to ASCII if `ascii` is set, or if the locale is not UTF-8. On Windows, the locale has no effect.
+    pub fn stdout(ascii: bool, color: Color) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_terminal = std::io::stdout().is_terminal();
         // As in POSIX, the first variable with a value determines the locale.
@@ -59,7 +58,7 @@ impl ChartStyle {
         Self {
             width: if is_terminal { Size::from_terminal().columns } else { WIDTH },
             ascii: ascii || !is_utf8,
-            color: is_terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+            color: color.applies(is_terminal),
             wraps: is_terminal,
         }
     }

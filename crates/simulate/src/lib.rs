@@ -394,7 +394,7 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
             decisions(run, &mut out)?;
         }
     }
-    Ok(write!(out, "{}", chart::render(comparison, &ChartStyle::stdout(options.ascii)))?)
+    Ok(write!(out, "{}", chart::render(comparison, &ChartStyle::stdout(options.ascii, options.color)))?)
 }
 
 /// Prints a heading for each HPA, followed by one line for each recorded decision.

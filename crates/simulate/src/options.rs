@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use crate::setting::{Setting, Sweep};
 use ::cluster::kubeconfig::ClusterOptions;
 use flags::CliError;
-use terminal::options::{self as shared, Output, cluster, option, positive_duration, switch};
+use terminal::options::{self as shared, Color, Output, cluster, color, option, positive_duration, switch};
 
 /// The options of `simulate`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -35,6 +35,8 @@ pub struct SimulateOptions {
     pub output: Output,
     /// `--ascii`: draw the chart with ASCII characters only.
     pub ascii: bool,
+    /// `--color`: the condition for colors.
+    pub color: Color,
 }
 
 /// The source of a scenario.
@@ -127,6 +129,7 @@ pub fn command(program: &str) -> Command {
             switch("ascii", "Draw the chart with ASCII characters only; default if the locale is not UTF-8"),
         )
         .arg(shared::output(&["text", "json", "yaml"]))
+        .arg(color())
         .arg(output("report", "HTML page with charts and the explanation of every decision"))
         .arg(output("csv", "Samples"))
         .arg(output("json", "All results"));
@@ -163,6 +166,7 @@ pub fn options(matches: &ArgMatches) -> Result<SimulateOptions, CliError> {
         print_scenario: matches.get_flag("print-scenario"),
         decisions: matches.get_flag("decisions"),
         ascii: matches.get_flag("ascii"),
+        color: Color::from_matches(matches),
     })
 }
 
@@ -269,10 +273,11 @@ mod tests {
     #[test]
     fn variants_and_results_are_collected() {
         let words = "a.yaml --set spec.maxReplicas=5 --set web:spec.minReplicas=2 --sweep seed=1,2 --compare b.yaml \
-                     --seed 7 --duration 2h --report r.html --json -";
+                     --seed 7 --duration 2h --report r.html --json - --color=never";
         let options = read(&words.split_whitespace().collect::<Vec<_>>()).unwrap();
         assert_eq!((options.set.len(), options.sweep.len(), options.compare.len()), (2, 1, 1));
         assert_eq!((options.seed, options.duration), (Some(7), Some(Duration::from_hours(2))));
+        assert_eq!(options.color, Color::Never);
         assert_eq!(options.outputs.json, Some("-".into()));
     }
 }

@@ -125,7 +125,7 @@ pub struct Logging {
 /// The condition for colors in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Color {
-    /// Colors on a terminal, unless `NO_COLOR` is set.
+    /// Colors on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
     #[default]
     Auto,
     /// Colors, even if the output is not a terminal.
@@ -149,7 +149,11 @@ impl Color {
         match self {
             Self::Always => true,
             Self::Never => false,
-            Self::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            Self::Auto => {
+                is_terminal
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
         }
     }
 }
