@@ -170,7 +170,9 @@ async fn answer(
         PolicyOptions::CheckSources { files } => sources::run(files, out),
         PolicyOptions::Check(options) => {
             let read = objects(&options.files).await?;
-            let (clients, namespace) = connect(options)?;
+            let has_policy = read.iter().any(|read| document::has_policy(&read.object.value));
+            let offline = options.offline || !has_policy;
+            let (clients, namespace) = connect(&CheckOptions { offline, ..CheckOptions::clone(options) })?;
             let colours = options.color.applies(is_terminal);
             check::run(options, &namespace, &read, clients.as_ref(), clock.now(), colours, out).await
         }

@@ -46,7 +46,7 @@ pub(super) async fn run(
         return Err(PolicyError::Nothing { files: super::names(&options.files), what });
     }
     let mut world = World::default();
-    if let Some(clients) = clients.filter(|_| !documents.is_empty()) {
+    if let Some(clients) = clients {
         let reading = world.read(clients, options.cluster.namespace.as_deref());
         Progress::on_terminal().during("reading HPAs and policies", reading).await?;
     }

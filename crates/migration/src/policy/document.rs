@@ -66,12 +66,8 @@ impl SourcesDocument {
     /// Reads a file of metric sources. Returns `None` for another object. Fields of such a file are no fields of a
     /// policy.
     pub(super) fn new(read: &FileObject) -> Option<Self> {
-        let fields = read.object.value.as_object().filter(|fields| !fields.is_empty())?;
-        if !fields.keys().any(|name| SOURCES.contains(&name.as_str())) || fields.contains_key("kind") {
-            return None;
-        }
         let location = Arc::clone(&read.object.location);
-        Some(match &read.text {
+        is_sources(&read.object.value).then(|| match &read.text {
             Some(text) => Self::parse(location, text),
             None => Self {
                 location,
@@ -139,16 +135,13 @@ impl Document {
     /// Reads the policy of an object. Returns `None` for an object without a policy.
     pub(super) fn new(read: &FileObject, default_namespace: &str, now: Timestamp) -> Option<Self> {
         let value = &read.object.value;
-        let text = |name: &str| value.get(name).and_then(Value::as_str);
-        let group = text("apiVersion").map(|version| version.split_once('/').map_or("", |(group, _)| group));
-        if group == Some(GROUP) {
+        if is_of_group(value) {
             return Some(Self::object(read, default_namespace, now));
         }
         if let Some(annotation) = annotation(value) {
             return Some(Self::annotated(read, annotation, now));
         }
-        let is_bare = value.get("apiVersion").is_none() && value.get("kind").is_none();
-        is_bare.then(|| Self::bare(read, now))
+        is_bare(value).then(|| Self::bare(read, now))
     }
 
     /// Reads an object without `apiVersion` and `kind` as the value of the annotation.
@@ -232,6 +225,26 @@ impl Document {
         let notes = past(&parsed, now);
         Self { location, title, problems, notes, parsed, object, rules }
     }
+}
+
+/// Returns whether an object has a policy, whose HPAs are in the cluster. A file of metric sources has none.
+pub(super) fn has_policy(value: &Value) -> bool {
+    is_of_group(value) || annotation(value).is_some() || (is_bare(value) && !is_sources(value))
+}
+
+fn is_of_group(value: &Value) -> bool {
+    let version = value.get("apiVersion").and_then(Value::as_str);
+    version.and_then(|version| version.split_once('/')).is_some_and(|(group, _)| group == GROUP)
+}
+
+fn is_bare(value: &Value) -> bool {
+    value.get("apiVersion").is_none() && value.get("kind").is_none()
+}
+
+fn is_sources(value: &Value) -> bool {
+    value.as_object().is_some_and(|fields| {
+        fields.keys().any(|name| SOURCES.contains(&name.as_str())) && !fields.contains_key("kind")
+    })
 }
 
 /// Returns the problems of the fields of a policy, and of the queries in them.

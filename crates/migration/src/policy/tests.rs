@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fake_cluster::Cluster;
 use serde_json::{Value, json};
 
-use super::{DEFAULT_NAMESPACE, Verdict, answer};
+use super::{DEFAULT_NAMESPACE, PolicyError, Verdict, answer};
 use crate::policy::options::PolicyOptions;
 use crate::policy::options::{CheckOptions, command, options};
 use clock::{SharedClock, VirtualClock};
@@ -60,10 +60,12 @@ impl Ran {
 async fn run_options(now: &str, folder: &Folder, options: &PolicyOptions, cluster: Option<&Cluster>) -> Ran {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(now.parse().unwrap()));
     let connect = |options: &CheckOptions| {
-        let cluster = cluster.filter(|_| !options.offline);
-        let clients =
-            cluster.map(|cluster| Clients::over(cluster.connector(), &ClientOptions::default()).unwrap());
         let namespace = options.cluster.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        let clients = match cluster {
+            _ if options.offline => None,
+            Some(cluster) => Some(Clients::over(cluster.connector(), &ClientOptions::default()).unwrap()),
+            None => return Err(PolicyError::Interrupted),
+        };
         Ok((clients, namespace.to_owned()))
     };
     let (mut out, mut notes) = (Vec::new(), Vec::new());
