@@ -125,7 +125,11 @@ async fn all_hpas_are_listed_page_by_page() {
     let stage = queue("40");
     for name in ["api", "jobs", "mail", "shop"] {
         stage.target(name, 4);
-        stage.create(hpa(name, &[external("queue", "10")]));
+        let mut object = hpa(name, &[external("queue", "10")]);
+        if name == "jobs" {
+            object["metadata"]["annotations"] = json!({"concertina.dev/policy": "syncPeriodSeconds: 60"});
+        }
+        stage.create(object);
     }
     let rig = Harness::start(stage);
     rig.pass(2.0).await;
@@ -134,6 +138,10 @@ async fn all_hpas_are_listed_page_by_page() {
     loop {
         let page: DecisionSummaryList = get(&rig, &format!("/decisions?{query}")).await;
         assert!(page.items.len() <= 2);
+        for item in &page.items {
+            let expected = (item.name == "jobs").then_some(Duration::from_secs(60));
+            assert_eq!(item.sync_period, expected, "{}", item.name);
+        }
         names.extend(page.items.into_iter().map(|item| (item.name, item.result.sentence)));
         let Some(next) = page.metadata.next else {
             assert_eq!(page.metadata.remaining_item_count, None);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::row::{Decisions, LastDecision};
 use crate::server::Record;
-use crate::{Observation, Subject, Unavailable};
+use crate::{Key, Observation, Subject, Unavailable};
 use autoscaling::event::EventKind;
 use autoscaling::spec::MetricSource;
 use futures::future::{BoxFuture, join_all};
@@ -265,13 +265,9 @@ impl LeaderRecord {
             if page.api_version != API_VERSION {
                 return Err(ReadError::Version(page.api_version));
             }
-            let (now, period) = (page.now, page.controller.sync_period);
-            by_key.extend(page.items.into_iter().map(|item| {
-                let sentence = &item.result.sentence;
-                let decision = LastDecision::new(sentence, item.first_at, item.last_at, now, period);
-                ((item.namespace, item.name), decision)
-            }));
-            match page.metadata.next {
+            let next_page = page.metadata.next.clone();
+            by_key.extend(last_decisions(page));
+            match next_page {
                 Some(following) if following != next => next = following,
                 _ => break,
             }
@@ -279,6 +275,16 @@ impl LeaderRecord {
         *kept = Some(connection);
         Ok(Decisions { by_key })
     }
+}
+
+/// Returns the decisions of a page of the record.
+pub(super) fn last_decisions(page: DecisionSummaryList) -> impl Iterator<Item = (Key, LastDecision)> {
+    let (now, period) = (page.now, page.controller.sync_period);
+    page.items.into_iter().map(move |item| {
+        let (sentence, period) = (&item.result.sentence, item.sync_period.unwrap_or(period));
+        let decision = LastDecision::new(sentence, item.first_at, item.last_at, now, period);
+        ((item.namespace, item.name), decision)
+    })
 }
 
 impl Record for LeaderRecord {

@@ -16,10 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::explain::Explainer;
 use super::past::LeaderChanges;
 use super::{Browser, Listening, Scene, directory};
+use autoscaling::settings::{Settings, Version};
 use clock::SystemClock;
 use cluster::client::Clients;
 use fake_cluster::Cluster;
 use flags::DecisionFlags;
+use journal::record::wire::ControllerInfo;
 use why::{Refusals, client_options};
 
 /// Returns the body of the explanation of `shop/web` in a cluster.
@@ -297,4 +299,32 @@ async fn past_has_the_sync_period_of_the_policy() {
         let past = super::past::past(&situation, None, &subject, &changes).unwrap();
         assert_eq!((past.period, situation.period), (Duration::from_secs(period), Duration::from_secs(15)));
     }
+}
+
+#[test]
+fn decision_is_late_by_the_sync_period_of_the_policy() {
+    let item = |name: &str, period: Option<&str>| {
+        let mut item = json!({
+            "namespace": "shop", "name": name, "uid": name, "firstAt": "2030-01-01T00:00:00Z",
+            "lastAt": "2030-01-01T00:01:00Z", "syncs": 5, "sentence": "stays at 4: x", "action": "none",
+            "limitingStep": null, "winner": null, "from": 4, "to": 4, "outcome": "notNeeded",
+        });
+        if let Some(period) = period {
+            item["syncPeriod"] = json!(period);
+        }
+        item
+    };
+    let page = json!({
+        "apiVersion": "concertina/v1", "kind": "DecisionSummaryList", "metadata": {}, "now": "2030-01-01T00:02:00Z",
+        "controller": ControllerInfo {
+            version: "0.1.0".to_owned(),
+            sync_period: Duration::from_secs(15),
+            settings: (&Settings::new(Version::default())).into(),
+        },
+        "items": [item("fast", Some("1s")), item("plain", None), item("slow", Some("5m0s"))],
+    });
+    let late = super::past::last_decisions(serde_json::from_value(page).unwrap());
+    let late: Vec<_> =
+        late.filter(|(_, decision)| decision.late_since.is_some()).map(|((_, name), _)| name).collect();
+    assert_eq!(late, ["fast", "plain"]);
 }

@@ -191,7 +191,8 @@ impl Decisions {
         let last = self.record.last(&hpa.uid)?;
         let HpaMetadata { namespace, name, uid, .. } = metadata(&hpa);
         let DecisionEntry { first_at, last_at, syncs, result, .. } = last;
-        Some(DecisionSummary { namespace, name, uid, first_at, last_at, syncs, result })
+        let sync_period = self.controller.guests.rules.due(key).period.map(|own| own.period);
+        Some(DecisionSummary { namespace, name, uid, first_at, last_at, syncs, sync_period, result })
     }
 }
 

@@ -376,6 +376,9 @@ pub struct DecisionSummary {
     pub last_at: Timestamp,
     /// Same value as in [`DecisionEntry`].
     pub syncs: u32,
+    /// The sync period of the scaling policy. Absent if the controller's period applies.
+    #[serde(default, with = "go_duration::optional", skip_serializing_if = "Option::is_none")]
+    pub sync_period: Option<Duration>,
     /// Same value as in [`DecisionEntry`].
     #[serde(flatten)]
     pub result: DecisionResult,
@@ -422,5 +425,26 @@ mod go_duration {
         let text = String::deserialize(from)?;
         let duration: GoDuration = text.parse().map_err(D::Error::custom)?;
         duration.unsigned().ok_or_else(|| D::Error::custom(format!("duration {text:?} is negative")))
+    }
+
+    pub(super) mod optional {
+        use super::{Deserializer, Duration, Serializer};
+
+        #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
+        pub(in super::super) fn serialize<S: Serializer>(
+            duration: &Option<Duration>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match duration {
+                Some(duration) => super::serialize(duration, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            super::deserialize(from).map(Some)
+        }
     }
 }
