@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use autoscaling::explanation::{Explanation, LimitingStep, MetricExplanation, PodGroup};
+use autoscaling::explanation::{DecisionPath, Explanation, LimitingStep, MetricExplanation, PodGroup};
 use autoscaling::history::{Direction, History, Recommendation};
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::{SelectPolicy, Spec};
@@ -41,6 +41,8 @@ pub(super) struct Trial<'a> {
 pub(super) enum Past {
     /// The known history.
     Known,
+    /// The known history, and the explained proposal in all syncs from then on.
+    Continued,
     /// A history without effect, as if every window and every period had passed.
     Settled,
 }
@@ -303,7 +305,8 @@ impl<'a> Trial<'a> {
     }
 
     /// Finds the count after the next change of the scaling policy, with the current metrics. `None` if the count
-    /// depends on steps other than modes and schedules, because their inputs at that time are unknown.
+    /// depends on steps other than modes and schedules, because their inputs at that time are unknown, or if another
+    /// count comes before it and a bound does not replace that.
     pub(super) fn after_change(&self, next: &NextChange) -> Option<i32> {
         let (rules, effect) = (self.situation.rules.as_ref()?, self.situation.policy.as_ref()?);
         let unknown = |step: &Step| !matches!(step, Step::Mode(_) | Step::Schedule(_));
@@ -312,8 +315,17 @@ impl<'a> Trial<'a> {
         }
         let rules = resolve(&rules.policy, next.at);
         let (spec, _) = rules.bounds.spec(&self.record.spec);
-        let later = self.decide(&[], Past::Known, &spec, next.at);
-        resolve::apply(&rules.mode, self.explanation.current, later.desired).0
+        let current = self.explanation.current;
+        let before = next.at.checked_sub(SignedDuration::from_nanos(1)).ok()?;
+        let before = self.applied(&self.decide(&[], Past::Continued, &self.spec, before))?;
+        let later = self.decide(&[], Past::Continued, &spec, next.at);
+        let is_certain = match later.path {
+            _ if before == current => true,
+            DecisionPath::AboveMax => before > later.max,
+            DecisionPath::BelowMin => before < later.min,
+            _ => false,
+        };
+        resolve::apply(&rules.mode, current, later.desired).0.filter(|_| is_certain)
     }
 
     pub(super) fn at_levels(&self, levels: &[(usize, f64)], past: Past) -> Explanation {
@@ -329,15 +341,23 @@ impl<'a> Trial<'a> {
             spec,
             status: &self.record.status,
         };
-        let settled;
+        let other;
         let history = match past {
             Past::Known => &situation.past.history,
+            Past::Continued => {
+                let mut continued = situation.past.history.clone();
+                let proposal = self.explanation.proposal.map(|proposal| proposal.max(0));
+                let newest = proposal.map(|replicas| Recommendation { at: now, replicas });
+                continued.recommendations.extend(newest);
+                other = continued;
+                &other
+            }
             Past::Settled => {
                 // An expired recommendation has no effect. Without any recommendation, the decision would add the
                 // current count.
                 let ancient = Recommendation { at: Timestamp::MIN, replicas: self.explanation.current };
-                settled = History { recommendations: vec![ancient], ..History::default() };
-                &settled
+                other = History { recommendations: vec![ancient], ..History::default() };
+                &other
             }
         };
         let metrics: Vec<Option<Result<Answer, QueryError>>> = situation
