@@ -10,7 +10,7 @@ use autoscaling::pod::{ConditionStatus, Pod};
 pub use forecast::Mode;
 use forecast::reason::Reason;
 pub use forecast::stored::{LONGEST, StoredError};
-use forecast::{Candidate, Observation, Outlook, Settings, State};
+use forecast::{Band, Candidate, Observation, Outlook, Settings, State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -281,6 +281,31 @@ pub struct ForecastReport {
     pub candidate: Arc<str>,
     /// The reason in a sentence with its numbers.
     pub reason: Arc<str>,
+    /// The load that is expected until a pod that starts now is ready. `None` if none is known.
+    pub band: Option<ForecastBand>,
+    /// What the replay of the last eight days found about the floor. `None` without a reason for a floor.
+    pub benefit: Option<ForecastBenefit>,
+}
+
+/// An expected load, in pods at full capacity, rounded up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForecastBand {
+    /// The median of similar days.
+    pub usual: i32,
+    /// The load that 95 % of minutes do not exceed.
+    pub upper: i32,
+}
+
+/// The effect of a floor in the last eight days, according to a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForecastBenefit {
+    /// The shortage that the floor avoids, in pod-minutes.
+    pub avoided: i64,
+    /// The shortage of the HPA alone, in pod-minutes.
+    pub short: i64,
+    /// The pods that the floor adds, relative to those of the HPA alone, in thousandths.
+    pub added_permille: i64,
 }
 
 impl ForecastReport {
@@ -294,6 +319,18 @@ impl ForecastReport {
             floor,
             candidate: outlook.candidate.map(origin).unwrap_or_default().into(),
             reason: outlook.reason.sentence(shown).into(),
+            band: outlook.band.map(|Band { usual, upper }| {
+                let [usual, upper] = [usual, upper].map(|load| whole(load.ceil()));
+                ForecastBand { usual, upper }
+            }),
+            benefit: match outlook.reason {
+                Reason::Pays { avoided, short, extra, .. } => {
+                    let [avoided, short, added_permille] =
+                        [avoided, short, extra * 1000.0].map(|amount| whole(amount.round()).into());
+                    Some(ForecastBenefit { avoided, short, added_permille })
+                }
+                _ => None,
+            },
         }
     }
 
@@ -306,7 +343,14 @@ impl ForecastReport {
             floor: None,
             candidate: Arc::default(),
             reason: reason.into(),
+            band: None,
+            benefit: None,
         }
+    }
+
+    /// Whether a floor that is only shown is above a count. `None` if no count could be computed.
+    pub fn would_raise(&self, count: Option<i32>) -> bool {
+        self.is_preview() && self.floor > count
     }
 
     /// Whether a floor would apply in the mode Floor.
@@ -344,6 +388,12 @@ impl fmt::Display for ForecastReport {
             (None, _) => write!(f, "the forecast has no floor: {}", self.state.text()),
         }
     }
+}
+
+/// Converts a whole number within the bounds of a count.
+#[expect(clippy::cast_possible_truncation, reason = "a number that is too large becomes the highest count")]
+fn whole(number: f32) -> i32 {
+    number as i32
 }
 
 fn origin(candidate: Candidate) -> String {

@@ -52,6 +52,10 @@ fn floor_comes_before_the_load_of_earlier_days() {
         "the forecast sets a floor from the load of similar days at their 50 % quantile and the rise of the last minutes"
     );
     assert!(report.reason.starts_with("23: at this time similar days peaked at 20.4"), "{}", report.reason);
+    assert_eq!(report.band.map(|band| band.usual), Some(21), "20.4 pods at full capacity");
+    let benefit = report.benefit.unwrap();
+    assert!(benefit.avoided > 0 && benefit.avoided <= benefit.short, "{benefit:?}");
+    assert!((1..200).contains(&benefit.added_permille), "{benefit:?}");
     assert!(Arc::ptr_eq(&report, &forecast.report("a", &spec, now)), "one report for each minute");
     let limited = Arc::new(ForecastSpec { highest: Some(9), ..(*spec).clone() });
     assert_eq!(forecast.report("a", &limited, now).floor, Some(9));
@@ -78,6 +82,7 @@ fn floor_applies_only_in_its_mode_and_within_the_bounds() {
     }
     let shown = forecast.report("a", &preview, now);
     assert_eq!((shown.floor, shown.is_preview()), (Some(23), true));
+    assert!(shown.would_raise(Some(22)) && !shown.would_raise(Some(23)) && !report.would_raise(Some(22)));
     assert_eq!(shown.apply(metrics, 4, Some(5), 100), (Some(5), None));
 }
 
@@ -92,6 +97,7 @@ fn history_belongs_to_a_uid() {
     let later = now.checked_add(jiff::SignedDuration::from_mins(1)).unwrap();
     let report = forecast.report("b", &spec, later);
     assert_eq!((report.floor, report.state), (None, ForecastState::ShortHistory));
+    assert_eq!(report.benefit, None);
 }
 
 #[test]
