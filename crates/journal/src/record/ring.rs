@@ -80,8 +80,9 @@ pub(super) struct MergeKey {
     winner: Option<usize>,
     limiting: Option<LimitingStep>,
     outcome: Outcome,
-    /// The applied count and the reasons of the policy's steps, as bits.
-    policy: Option<(Option<i32>, u32)>,
+    /// The applied count, the reasons of the policy's steps as bits, and whether a floor that is only shown would raise
+    /// the count.
+    policy: Option<(Option<i32>, u32, bool)>,
 }
 
 impl MergeKey {
@@ -96,7 +97,8 @@ impl MergeKey {
             outcome: sync.outcome.into(),
             policy: sync.policy.map(|effect| {
                 let bits = effect.steps.iter().fold(0, |bits, step| bits | bit(step.reason()));
-                (effect.applied, bits)
+                let forecast = effect.forecast.as_ref();
+                (effect.applied, bits, forecast.is_some_and(|it| it.would_raise(effect.applied)))
             }),
         }
     }

@@ -20,6 +20,7 @@ use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
 use super::{Record, Text, append, take};
 use engine::reconcile::{ConcludedSync, Observer};
 use engine::store::{HpaRecord, Key};
+use policies::steps::PolicyEffect;
 
 /// One HPA with its pods. The core decides for the HPA, and a record observes the decisions.
 struct Stage {
@@ -32,6 +33,8 @@ struct Stage {
     pods: Vec<(Option<i64>, bool)>,
     /// The outcome of the next write.
     write: WriteOutcome,
+    /// The effect of the policy.
+    policy: Option<PolicyEffect>,
 }
 
 impl Stage {
@@ -55,6 +58,7 @@ impl Stage {
             replicas: Ok(4),
             pods: vec![(Some(50), true); 4],
             write: WriteOutcome::Done,
+            policy: None,
         }
     }
 
@@ -133,7 +137,7 @@ impl Stage {
             outcome: &outcome,
             conclusion: &conclusion,
             withholds_status: false,
-            policy: None,
+            policy: self.policy.as_ref(),
             rules: None,
             sources: &[],
         });
@@ -216,6 +220,24 @@ fn every_change_is_an_entry_newest_first() {
     assert_eq!((rescale.result.action, rescale.result.outcome), (ActionTaken::ScaleUp, Outcome::Done));
     assert_eq!(rescale.events, ["SuccessfulRescale"]);
     assert_eq!(rescale.ratios, []);
+}
+
+#[test]
+fn floor_in_preview_above_the_count_is_an_entry() {
+    let mut stage = Stage::new(40);
+    for floor in [None, Some(3), Some(7), Some(9), Some(4)] {
+        let forecast = json!({"applies": false, "state": "Pays", "floor": floor, "candidate": "", "reason": "",
+            "band": null, "benefit": null});
+        let forecast = Some(serde_json::from_value(forecast).unwrap());
+        stage.policy = Some(PolicyEffect { applied: Some(4), forecast, ..PolicyEffect::default() });
+        stage.sync();
+    }
+    let floors: Vec<_> = stage
+        .decisions()
+        .into_iter()
+        .map(|entry| (entry.policy.and_then(|policy| policy.forecast?.floor), entry.syncs))
+        .collect();
+    assert_eq!(floors, [(Some(4), 1), (Some(9), 2), (Some(3), 2)]);
 }
 
 #[test]
