@@ -1,21 +1,33 @@
-//! The readings of a sync from the sources that a scaling policy names.
+//! What only the controller knows: the readings of a sync from the sources that a scaling policy names, and forecasts.
 
 use engine::reconcile::{NO_SOURCES, SourceReading, SourceValue};
 use journal::record::wire::DecisionList;
 
 use super::Situation;
 use super::from;
+use policies::steps::CONDITION as ACTIVE;
 use terminal::explain::{Line, Step};
 
-/// Returns the situation from the controller's record if the controller read sources, which this command cannot reach.
-/// Otherwise returns `own`. `from` is the pod of the controller.
-pub(super) fn of_controller(own: Situation, record: Option<&DecisionList>, from: &str) -> Situation {
-    let reads = |record: &&DecisionList| {
-        let last = record.decisions.first();
-        last.is_some_and(|last| {
-            last.sources.iter().any(|reading| reading.reason.as_deref() != Some(NO_SOURCES))
-        })
+/// Returns the situation from the controller's record if the controller read sources, which this command cannot reach,
+/// or applied the floor of a forecast, whose history this command does not have. Otherwise returns `own`, with the
+/// forecast of the record. `from` is the pod of the controller.
+pub(super) fn of_controller(mut own: Situation, record: Option<&DecisionList>, from: &str) -> Situation {
+    let last = record.and_then(|record| record.decisions.first());
+    let forecast = last.and_then(|last| last.policy.as_ref()?.forecast.as_ref());
+    let has_floor = forecast.is_some_and(|forecast| forecast.applies && forecast.floor.is_some());
+    let reads = |_: &&DecisionList| {
+        has_floor
+            || last.is_some_and(|last| {
+                last.sources.iter().any(|reading| reading.reason.as_deref() != Some(NO_SOURCES))
+            })
     };
+    if let Some(policy) = own.policy.as_mut().filter(|policy| policy.forecast.is_some()) {
+        policy.forecast = forecast.cloned();
+        // The condition of this command's own decision describes a forecast without a history.
+        let status = own.hpa.as_ref().map(|hpa| hpa.status.conditions.as_slice()).unwrap_or_default();
+        own.conditions.retain(|condition| condition.kind != ACTIVE);
+        own.conditions.extend(status.iter().filter(|condition| condition.kind == ACTIVE).cloned());
+    }
     let Some(record) = record.filter(reads) else { return own };
     let skew = own.skew.unwrap_or_default();
     let Ok(recorded) = from::situation(own.key.clone(), record, from, skew) else { return own };
@@ -77,6 +89,7 @@ fn numbers(reading: &SourceReading) -> String {
 
 #[cfg(test)]
 mod tests {
+    use policies::steps::PolicyEffect;
     use serde_json::json;
 
     use super::*;
@@ -139,29 +152,59 @@ mod tests {
         }
     }
 
+    /// Returns the record of a decision about [`Scene::cpu`] with fields.
+    fn record(own: &Situation, fields: &serde_json::Value) -> DecisionList {
+        let controller = json!({
+            "version": "0.1.0", "syncPeriod": "15s",
+            "settings": {"emulatedVersion": "1.37", "tolerance": 0.1, "downscaleStabilization": "5m0s",
+                "cpuInitializationPeriod": "5m0s", "initialReadinessDelay": "30s",
+                "featureGates": {"HPAScaleToZero": true, "HPAGeneration": true, "HPAConfigurableTolerance": true}},
+        });
+        let mut entry = json!({
+            "firstAt": own.at, "lastAt": own.at, "syncs": 1, "sentence": "stays", "action": "none",
+            "limitingStep": null, "winner": null, "from": 5, "to": 5, "outcome": "notNeeded",
+            "explanation": own.explanation,
+        });
+        entry.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        serde_json::from_value(json!({
+            "apiVersion": "concertina/v1", "kind": "DecisionList", "controller": controller, "now": own.at,
+            "metadata": {"namespace": "shop", "name": "web", "uid": "a"},
+            "history": {"recommendations": [], "scaleUps": [], "scaleDowns": []}, "decisions": [entry],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn forecast_is_that_of_the_controller() {
+        let report = |applies: bool, floor: Option<i32>| {
+            json!({"applies": applies, "state": "Pays", "floor": floor, "candidate": "", "reason": "", "band": null,
+                "benefit": null})
+        };
+        let mut own = Scene::cpu(5, 400).situation();
+        let without_history = serde_json::from_value(report(false, None)).unwrap();
+        own.policy = Some(PolicyEffect { forecast: Some(without_history), ..PolicyEffect::default() });
+        let of = |record: Option<&DecisionList>| of_controller(own.clone(), record, "pod x");
+        let recorded = |applies| {
+            let policy = json!({"recommended": 5, "applied": 5, "steps": [], "problems": "",
+                "forecast": report(applies, Some(9))});
+            record(&own, &json!({"sources": [], "policy": policy}))
+        };
+        let floor = |situation: &Situation| {
+            situation.policy.as_ref().and_then(|policy| policy.forecast.as_ref()?.floor)
+        };
+        let preview = of(Some(&recorded(false)));
+        assert_eq!(floor(&preview), Some(9));
+        assert!(matches!(preview.source, Source::Cluster { .. }), "a floor in preview decides nothing");
+        let applied = of(Some(&recorded(true)));
+        assert_eq!(floor(&applied), Some(9));
+        assert!(matches!(applied.source, Source::Record { .. }));
+        assert!(of(None).policy.is_some_and(|policy| policy.forecast.is_none()));
+    }
+
     #[test]
     fn record_of_a_controller_that_reads_sources_keeps_the_object_as_read() {
         let own = Scene::cpu(5, 400).situation();
-        let at = own.at;
-        let record = |sources: serde_json::Value| -> DecisionList {
-            let controller = json!({
-                "version": "0.1.0", "syncPeriod": "15s",
-                "settings": {"emulatedVersion": "1.37", "tolerance": 0.1, "downscaleStabilization": "5m0s",
-                    "cpuInitializationPeriod": "5m0s", "initialReadinessDelay": "30s",
-                    "featureGates": {"HPAScaleToZero": true, "HPAGeneration": true, "HPAConfigurableTolerance": true}},
-            });
-            let entry = json!({
-                "firstAt": at, "lastAt": at, "syncs": 1, "sentence": "stays", "action": "none", "limitingStep": null,
-                "winner": null, "from": 5, "to": 5, "outcome": "notNeeded", "sources": sources,
-                "explanation": own.explanation,
-            });
-            serde_json::from_value(json!({
-                "apiVersion": "concertina/v1", "kind": "DecisionList", "controller": controller, "now": at,
-                "metadata": {"namespace": "shop", "name": "web", "uid": "a"},
-                "history": {"recommendations": [], "scaleUps": [], "scaleDowns": []}, "decisions": [entry],
-            }))
-            .unwrap()
-        };
+        let record = |sources: serde_json::Value| record(&own, &json!({"sources": sources}));
         let read = record(json!([reading(Some(0.4), None, None)]));
         let situation = of_controller(own.clone(), Some(&read), "pod x");
         assert!(matches!(situation.source, Source::Record { .. }));
