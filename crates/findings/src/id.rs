@@ -116,6 +116,8 @@ findings! {
             "`behavior` has an invalid policy type or `selectPolicy`",
         PolicyHolds = "policy-holds" [Warning]
             "a scaling policy withholds pods that the metrics ask for",
+        ForecastPays = "forecast-pays" [Info]
+            "a forecast in the mode `Preview` has a floor that would have avoided a shortage",
         Flapping = "flapping" [Warning]
             "the count changed direction at least four times in an hour",
     }

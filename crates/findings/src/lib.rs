@@ -113,6 +113,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found.extend(target::surplus_pods(facts));
     found.extend(target::pods_without_samples(facts));
     found.extend(limits::policy(facts));
+    found.extend(limits::forecast(facts));
     found.extend(limits::maximum(facts));
     found.extend(limits::fixed(facts));
     found.extend(limits::tolerance(facts));

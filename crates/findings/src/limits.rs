@@ -7,6 +7,7 @@ use autoscaling::explanation::{
 use autoscaling::spec::{PolicyKind, ScalingRules};
 use jiff::{SignedDuration, Timestamp};
 use policies::bounds::ScheduleStep;
+use policies::forecast::ForecastBenefit;
 use policies::steps::Step;
 use serde_json::Value;
 
@@ -37,6 +38,19 @@ pub(crate) fn policy(facts: &Facts<'_>) -> Option<Finding> {
     let why = sentence.split_once(": ").map_or(sentence.as_str(), |(_, why)| why);
     let message = format!("the scaling policy applies {applied} instead of {recommended}: {why}");
     Some(Finding::warning(FindingId::PolicyHolds, message, advice))
+}
+
+/// Finds a floor of a forecast that would have avoided a shortage, and is only shown.
+pub(crate) fn forecast(facts: &Facts<'_>) -> Option<Finding> {
+    let forecast = facts.policy?.forecast.as_ref().filter(|forecast| !forecast.applies)?;
+    let ForecastBenefit { avoided, short, added_permille } = forecast.benefit?;
+    let added = trimmed(added_permille as f64 / 10.0, 1);
+    let message = format!(
+        "in the last eight days, the floor of the forecast would have avoided {avoided} of {short} pod-minutes of shortage \
+         for {added} % more pods, but the mode is Preview"
+    );
+    let advice = "Set forecast.mode of the scaling policy to Floor, so that the floor applies.";
+    (avoided > 0).then(|| Finding::info(FindingId::ForecastPays, message, advice))
 }
 
 /// Returns the step of the active schedule that changes a bound of the HPA.

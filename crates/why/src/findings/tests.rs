@@ -529,6 +529,31 @@ fn policy_that_withholds_pods_is_found() {
     assert_eq!(findings(&steady), []);
 }
 
+/// Adds a forecast to a situation.
+fn with_forecast(mut situation: Situation, applies: bool, avoided: i64) -> Situation {
+    let forecast = json!({
+        "applies": applies, "state": "Pays", "floor": 12, "candidate": "", "reason": "", "band": null,
+        "benefit": {"avoided": avoided, "short": 46, "addedPermille": 11},
+    });
+    let forecast = serde_json::from_value(forecast).unwrap();
+    situation.policy = Some(policies::steps::PolicyEffect { forecast: Some(forecast), ..Default::default() });
+    situation
+}
+
+#[test]
+fn floor_that_pays_and_is_only_shown_is_found() {
+    check(vec![(
+        with_forecast(Scene::cpu(5, 400).situation(), false, 41),
+        FindingId::ForecastPays,
+        Severity::Info,
+        "in the last eight days, the floor of the forecast would have avoided 41 of 46 pod-minutes of shortage for \
+         1.1 % more pods, but the mode is Preview",
+    )]);
+    for (applies, avoided) in [(true, 41), (false, 0)] {
+        assert_eq!(findings(&with_forecast(Scene::cpu(5, 400).situation(), applies, avoided)), []);
+    }
+}
+
 #[test]
 fn ignored_pods_of_other_owners_do_not_count() {
     let mut scene = Scene::cpu(3, 400);
