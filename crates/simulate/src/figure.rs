@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(super) use self::frame::{Extent, TimeAxis, ValueAxis, frame, key};
 pub(super) use self::ink::{Ink, variables};
-pub(super) use self::panels::scale_of;
+pub(super) use self::panels::{FLOORS, scale_of};
 use super::run::{HpaRun, Run};
 
 /// The style rules for the classes of inks and figures.

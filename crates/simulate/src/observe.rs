@@ -18,7 +18,7 @@ use policies::bounds::sync_period;
 use policies::sentence::Decided;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
-use super::run::{DecisionPoint, EventMark, MetricSeries, PolicySpan, Sample};
+use super::run::{DecisionPoint, EventMark, ForecastSample, MetricSeries, PolicySpan, Sample};
 use super::scoring::{KeptSamples, Scoring};
 use engine::reconcile::{ConcludedSync, Observer};
 use engine::store::Key;
@@ -229,14 +229,27 @@ impl Track {
 
 /// Returns a sample with the bounds and steps of a decision. The other fields have their defaults.
 pub(super) fn steps_of(explanation: &Explanation, policy: Option<&PolicyEffect>) -> Sample {
+    let forecast = policy.and_then(|policy| policy.forecast.as_deref());
+    // The count with the floor of a forecast, before guards and mode.
+    let unguarded = policy.and_then(|policy| {
+        let raised = policy.steps.iter().find_map(|step| match step {
+            Step::Forecast(step) => step.to,
+            _ => None,
+        });
+        raised.or(policy.recommended)
+    });
     Sample {
         min: explanation.min,
         max: explanation.max,
         proposal: explanation.proposal,
         stabilized: explanation.stabilization.as_ref().map(|step| step.after),
         rate_allows: explanation.limit.as_ref().and_then(|step| step.rate_allows),
-        withheld: policy
-            .and_then(|policy| policy.recommended.filter(|_| policy.applied != policy.recommended)),
+        withheld: unguarded.filter(|_| policy.is_some_and(|policy| policy.applied != unguarded)),
+        forecast: forecast.map(|forecast| ForecastSample {
+            applies: forecast.applies,
+            floor: forecast.floor.map(|floor| floor.min(explanation.max)),
+            band: forecast.band.map(|band| (band.usual, band.upper)),
+        }),
         ..Sample::default()
     }
 }

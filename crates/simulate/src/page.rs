@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::figure::{self, Figure, Ink, scale_of};
+use super::figure::{self, FLOORS, Figure, Ink, scale_of};
 use super::past::{Past, PastRun};
 use super::run::{Comparison, HpaRun, Run, Sample};
 use super::table;
@@ -365,6 +365,12 @@ fn columns(hpa: &HpaRun, figure: &Figure, shown: &[usize]) -> Vec<Column> {
     }
     if main.is_some_and(|panel| panel.areas.iter().any(|area| area.ink == Ink::Running)) {
         columns.push(count("running", Ink::Running, |sample| Some(sample.running)));
+    }
+    for (applies, ink, label) in FLOORS {
+        if main.is_some_and(|panel| panel.lines.iter().any(|line| line.ink == ink)) {
+            let values = samples().map(|sample| sample.floor(applies).map(f64::from));
+            columns.push(column(label, "", ink, 0, values.collect()));
+        }
     }
     let panel_index = |title: &str| figure.panels.iter().position(|panel| panel.title == title);
     for metric in &hpa.metrics {

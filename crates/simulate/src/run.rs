@@ -127,6 +127,30 @@ pub struct Sample {
     pub rate_allows: Option<i32>,
     /// The recommended count of the last decision, if the scaling policy applied a different count.
     pub withheld: Option<i32>,
+    /// The forecast of the scaling policy. `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastSample>,
+}
+
+/// The forecast in one sync.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ForecastSample {
+    /// Whether the floor applies. Otherwise it is only shown.
+    pub applies: bool,
+    /// The floor, at most `maxReplicas`. `None` without a floor.
+    pub floor: Option<i32>,
+    /// The expected load in pods at full capacity: the median of similar days, and the load that 95 % of minutes do not
+    /// exceed. `None` if none is known.
+    pub band: Option<(i32, i32)>,
+}
+
+impl Sample {
+    /// Returns the floor that applies, or the one that is only shown.
+    pub(super) fn floor(&self, applies: bool) -> Option<i32> {
+        self.forecast.filter(|forecast| forecast.applies == applies)?.floor
+    }
 }
 
 /// A period in which steps of the scaling policy with the same reason had an effect.

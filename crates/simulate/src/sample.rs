@@ -337,6 +337,7 @@ fn simulate(profile: &Profile) -> Run {
             stabilized,
             rate_allows: allowed,
             withheld: None,
+            forecast: None,
         });
     }
     score(&mut hpa);

@@ -234,6 +234,7 @@ fn samples(points: &[(i32, f64)]) -> Vec<Sample> {
         stabilized: None,
         rate_allows: None,
         withheld: None,
+        forecast: None,
     };
     points.iter().enumerate().map(sample).collect()
 }

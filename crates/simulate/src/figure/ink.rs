@@ -37,6 +37,12 @@ pub(in super::super) enum Ink {
     Schedule,
     /// The replicas between the recommended and the desired count, if a scaling policy applied a different count.
     Withheld,
+    /// The floor of a forecast.
+    Floor,
+    /// The floor of a forecast that is only shown.
+    Preview,
+    /// The load that a forecast expects, in pods.
+    Expected,
     /// Incoming work.
     Demand,
     /// The capacity of the ready pods.
@@ -69,7 +75,7 @@ pub(in super::super) enum Ink {
 const VARIANTS: u8 = 6;
 
 /// Each ink with its name, and its colours on light and dark backgrounds.
-const PAINTS: [(Ink, &str, &str, &str); 30] = [
+const PAINTS: [(Ink, &str, &str, &str); 33] = [
     (Ink::Ground, "ground", "#ffffff", "#171b20"),
     (Ink::Grid, "grid", "#e7e9ec", "#2a3037"),
     (Ink::Label, "label", "#5b6570", "#a3adb8"),
@@ -82,6 +88,9 @@ const PAINTS: [(Ink, &str, &str, &str); 30] = [
     (Ink::Policy, "policy", "#7b4fc926", "#b89aff30"),
     (Ink::Schedule, "schedule", "#009e7333", "#35c79b3d"),
     (Ink::Withheld, "withheld", "#7b4fc9", "#b89aff"),
+    (Ink::Floor, "floor", "#00795a", "#35c79b"),
+    (Ink::Preview, "preview", "#00795a", "#35c79b"),
+    (Ink::Expected, "expected", "#00795a26", "#35c79b2e"),
     (Ink::Demand, "demand", "#17202a", "#f2f4f6"),
     (Ink::Capacity, "capacity", "#0072b2", "#56b4e9"),
     (Ink::Short, "short", "#d1490c99", "#ff8a4c99"),

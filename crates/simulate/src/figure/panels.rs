@@ -13,6 +13,10 @@ use terminal::words;
 /// The largest `maxReplicas` that is drawn, as a multiple of the peak. A higher line would flatten the curves.
 const BOUND_IN_SIGHT: f64 = 1.6;
 
+/// The curves of the floor of a forecast: whether it applies, its ink and its name.
+pub(in super::super) const FLOORS: [(bool, Ink, &str); 2] =
+    [(true, Ink::Floor, "floor of the forecast"), (false, Ink::Preview, "floor in preview")];
+
 /// The largest capacity that is drawn, as a multiple of the largest load.
 const SPARE_IN_SIGHT: f64 = 4.0;
 
@@ -52,13 +56,24 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     let with_max = max <= peak * BOUND_IN_SIGHT;
     // A proposal may be far above maxReplicas. The axis does not cover such a proposal.
     let proposed = samples.iter().filter_map(|sample| sample.proposal).max().map_or(0.0, f64::from);
-    let values = ValueAxis::over([peak, proposed.min(peak * 1.25), if with_max { max } else { 0.0 }], true);
+    let floors = samples.iter().filter_map(|sample| sample.forecast?.floor);
+    let floor = f64::from(floors.max().unwrap_or(0));
+    let values =
+        ValueAxis::over([peak, proposed.min(peak * 1.25), floor, if with_max { max } else { 0.0 }], true);
 
     let count = |value: fn(&Sample) -> i32| curve(samples, length, |sample| Some(f64::from(value(sample))));
     let ink = |ink, pieces| Line { ink, pieces };
     let mut lines = vec![ink(Ink::Bound, count(|sample| sample.min))];
     if with_max {
         lines.push(ink(Ink::Bound, count(|sample| sample.max)));
+    }
+    let mut floor_keys = Vec::new();
+    for (applies, of, name) in FLOORS {
+        let pieces = curve(samples, length, |sample| sample.floor(applies).map(f64::from));
+        if !pieces.is_empty() {
+            floor_keys.push((of, Shape::Line, name.to_owned()));
+            lines.push(ink(of, pieces));
+        }
     }
     lines.push(ink(Ink::Ready, count(|sample| sample.ready)));
     lines.push(ink(Ink::Desired, count(|sample| sample.wanted)));
@@ -68,8 +83,14 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     let rate = samples.iter().map(|sample| (at(sample), held_by_rate(sample)));
     let withheld =
         samples.iter().map(|sample| (at(sample), sample.withheld.and_then(|it| between(it, sample.wanted))));
+    let expected = samples.iter().map(|sample| {
+        // The axis does not cover a load far above the counts.
+        let ends = |(low, high)| (f64::from(low).min(values.top), f64::from(high).min(values.top));
+        (at(sample), sample.forecast.and_then(|forecast| forecast.band).map(ends))
+    });
     let (bands, mut policy_keys) = policy_bands(hpa, values.top);
     let areas = bands.into_iter().chain([
+        Area { ink: Ink::Expected, pieces: super::bands(expected, length) },
         Area { ink: Ink::Running, pieces: super::bands(running, length) },
         Area { ink: Ink::Window, pieces: super::bands(window, length) },
         Area { ink: Ink::Rate, pieces: super::bands(rate, length) },
@@ -83,15 +104,17 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
         (Ink::Window, Shape::Area, "held back by a window".to_owned()),
         (Ink::Rate, Shape::Area, "held back by a rate limit".to_owned()),
         (Ink::Withheld, Shape::Area, "withheld by the policy".to_owned()),
+        (Ink::Expected, Shape::Area, "expected load in full pods".to_owned()),
         (Ink::Bound, Shape::Line, if with_max { "min and max" } else { "min" }.to_owned()),
     ];
+    keys.extend(floor_keys);
     keys.append(&mut policy_keys);
     drop_unused(&mut keys, &areas);
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
 }
 
 /// Returns the bands of a scaling policy and their legend. The band of a schedule is between the HPA's bound and the
-/// bound of the schedule. The band of any other step has the height of the panel, which ends at `top`.
+/// bound of the schedule. A forecast has curves instead. The band of any other step has the height of the panel, which ends at `top`.
 fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>) {
     let (mut schedules, mut others, mut reasons) = (Vec::new(), Vec::new(), BTreeSet::new());
     for span in &hpa.policies {
@@ -99,7 +122,7 @@ fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>
         let band = |low: f64, high: f64| ends.map(|at| (at, low, high)).to_vec();
         if let Some((from, to)) = span.bound {
             schedules.push(band(f64::from(from.min(to)), f64::from(from.max(to)).min(top)));
-        } else {
+        } else if span.reason != StepReason::ForecastFloor {
             reasons.insert(span.reason);
             others.push(band(0.0, top));
         }

@@ -10,6 +10,7 @@ use autoscaling::explanation::{
 use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use jiff::Timestamp;
+use policies::steps::PolicyEffect;
 use serde_json::json;
 
 use super::*;
@@ -134,6 +135,31 @@ fn recorded_decision_holds_until_the_next_one() {
     assert_eq!((hpa.scores.pod_hours * 10.0).round() / 10.0, 6.0);
     assert_eq!((hpa.metrics[0].target, hpa.metrics[0].tolerated_to.round()), (60.0, 66.0));
     assert_eq!(hpa.samples[0].proposal, Some(4));
+}
+
+/// Returns a decision with 4 pods and a floor of 9, and an expected load of 5 to 8 pods.
+fn with_floor(first: i64, last: i64, applies: bool) -> PastDecision {
+    let forecast = json!({"applies": applies, "state": "Pays", "floor": 9, "candidate": "", "reason": "9: a peak",
+        "band": {"usual": 5, "upper": 8}, "benefit": null});
+    let policy =
+        PolicyEffect { forecast: Some(serde_json::from_value(forecast).unwrap()), ..PolicyEffect::default() };
+    PastDecision { policy: Some(Arc::new(policy)), ..decision(first, last, (4, 4), 60) }
+}
+
+#[test]
+fn drawing_shows_the_floor_of_a_forecast_and_marks_a_preview() {
+    let decisions =
+        vec![decision(900, 615, (4, 4), 60), with_floor(600, 315, false), with_floor(300, 0, true)];
+    let drawn = crate::page::draw(&past(decisions), DAY);
+    for part in ["s-floor", "s-preview", "f-expected", "floor of the forecast", "floor in preview"] {
+        assert!(drawn.markup.contains(part), "{part}: {}", drawn.markup);
+    }
+    let columns = drawn.data["courses"][0]["columns"].as_array().unwrap();
+    let of = |ink: &str| columns.iter().find(|column| column["ink"] == ink).unwrap()["values"].clone();
+    assert_eq!((of("preview"), of("floor")), (json!([null, 9, null]), json!([null, 9])));
+    assert!(drawn.data["texts"].as_array().unwrap().contains(&json!("preview, 9: a peak")));
+    let without = crate::page::draw(&past(vec![decision(900, 0, (4, 4), 60)]), DAY);
+    assert!(!["s-floor", "s-preview", "f-expected"].iter().any(|part| without.markup.contains(part)));
 }
 
 #[test]
