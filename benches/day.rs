@@ -38,19 +38,29 @@ const DAY: Duration = Duration::from_hours(24);
 /// The time before the measurement. After this time, every HPA syncs once per period.
 const WARM_UP: Duration = Duration::from_mins(5);
 
-/// The size of a cluster: the number of HPAs and the number of pods per HPA.
+/// The size of a cluster: the number of HPAs and the number of pods per HPA, and the policy of every HPA.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     hpas: usize,
     pods: usize,
+    policy: &'static str,
 }
 
-const SIZES: [Size; 3] =
-    [Size { hpas: 1, pods: 10 }, Size { hpas: 1, pods: 100 }, Size { hpas: 100, pods: 10 }];
+const SIZES: [Size; 3] = [
+    Size { hpas: 1, pods: 10, policy: "" },
+    Size { hpas: 1, pods: 100, policy: "" },
+    Size { hpas: 100, pods: 10, policy: "" },
+];
+
+/// Two policies, to compare their CPU time per sync.
+const WITH_POLICIES: [Size; 2] = [
+    Size { hpas: 1_000, pods: 10, policy: "syncPeriodSeconds: 15" },
+    Size { hpas: 1_000, pods: 10, policy: "{syncPeriodSeconds: 15, forecast: {}}" },
+];
 
 impl std::fmt::Display for Size {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} x {}", self.hpas, self.pods)
+        write!(f, "{} x {}{}", self.hpas, self.pods, if self.policy.contains("forecast") { " f" } else { "" })
     }
 }
 
@@ -58,8 +68,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The first argument filters the lines of the table and the benchmarks of divan, such as `table 1 x 100` or
     // `period`.
     let chosen = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    println!("HPAs x pods |   time |  syncs |    cpu s | µs/sync | requests/sync | RSS MB first, last");
-    for (size, time) in SIZES.into_iter().zip([DAY, DAY, DAY / 12]) {
+    println!(
+        "HPAs x pods |   time |  syncs |    cpu s | µs/sync | requests/sync | RSS MB first, last (f: forecast)"
+    );
+    for (size, time) in SIZES.into_iter().chain(WITH_POLICIES).zip([DAY, DAY, DAY / 12, DAY / 48, DAY / 48]) {
         if format!("table {size}").contains(&chosen) {
             run(size, time)?;
         }
@@ -79,9 +91,9 @@ fn run(size: Size, time: Duration) -> Result<(), Box<dyn Error>> {
     let syncs = time.as_secs_f64() / PERIOD.as_secs_f64() * size.hpas as f64;
     let requests = world.requests() - requests;
     println!(
-        "{:>11} | {:>4} h | {syncs:>6} | {cpu_seconds_spent:>8.3} | {:>7.1} | {:>13.2} | {:.1}, {:.1}",
+        "{:>11} | {:>4.1} h | {syncs:>6} | {cpu_seconds_spent:>8.3} | {:>7.1} | {:>13.2} | {:.1}, {:.1}",
         size.to_string(),
-        time.as_secs() / 3600,
+        time.as_secs_f64() / 3600.0,
         cpu_seconds_spent * 1e6 / syncs,
         requests / syncs,
         first as f64 / 1e6,
@@ -163,7 +175,7 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
     cluster.keep_history(1_000);
     for number in 0..size.hpas {
         cluster.create(deployment(number, size.pods)).expect("a valid deployment");
-        cluster.create(hpa(number)).expect("a valid HPA");
+        cluster.create(hpa(number, size.policy)).expect("a valid HPA");
         for pod in 0..size.pods {
             cluster.put_raw(ready_pod(number, pod));
         }
@@ -222,11 +234,12 @@ fn name(number: usize) -> String {
     format!("web-{number:03}")
 }
 
-fn hpa(number: usize) -> serde_json::Value {
+fn hpa(number: usize, policy: &str) -> serde_json::Value {
     let name = name(number);
+    let annotations = if policy.is_empty() { json!({}) } else { json!({"concertina.dev/policy": policy}) };
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"namespace": NAMESPACE, "name": name},
+        "metadata": {"namespace": NAMESPACE, "name": name, "annotations": annotations},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "minReplicas": 1, "maxReplicas": 200,
