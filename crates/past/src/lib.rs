@@ -12,6 +12,10 @@ pub mod forecast;
 #[path = "../../../tests/support/schemas.rs"]
 mod schemas;
 
+// Shared files of tests name this crate.
+#[cfg(test)]
+extern crate self as past;
+
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -3,46 +3,20 @@
 
 mod command;
 mod refusals;
+#[expect(dead_code, reason = "some functions are for the bench")]
+#[path = "../../../../tests/support/services.rs"]
+mod services;
 
-use backtest::replay::{World, replay};
-use backtest::series::Series;
 use serde_json::{Value, json};
 
+use self::services::{Past, Service};
 use super::objects::Hpa;
-use super::recording::{Column, DAY, Recording, index};
+use super::recording::{Column, DAY, Recording};
 use super::report::Row;
 use super::{Advice, evaluate};
 
-/// The settings of the past.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Past {
-    pub(super) target: i32,
-    pub(super) min: i32,
-    pub(super) max: i32,
-    /// The seconds that a pod takes to start.
-    pub(super) start: (f64, f64),
-    /// The cores of a pod's request.
-    pub(super) request: f64,
-    pub(super) days: usize,
-}
-
 pub(super) const PAST: Past =
     Past { target: 50, min: 2, max: 50, start: (60.0, 120.0), request: 0.5, days: 4 };
-
-/// How the cpu usage of a service follows from its load, in pods at full capacity.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Service {
-    /// The usage is the load.
-    Linear,
-    /// The usage ends at the capacity of the pods, and the load is often above.
-    Saturating,
-    /// The usage is the load, and pods take eight minutes to start.
-    SlowStart,
-    /// For three minutes after its start, a pod uses half of its request in addition.
-    WarmUp,
-    /// The pods wait for others, and use at most a third of their requests.
-    IoBound,
-}
 
 pub(super) fn hpa(past: Past) -> Value {
     json!({
@@ -64,39 +38,9 @@ pub(super) fn daily(minute: usize) -> f64 {
     (7.0 - 4.0 * (day * std::f64::consts::TAU).cos()) * (0.95 + 0.1 * noise)
 }
 
-/// Records the past of a service: the counts are those of a replay with the settings of the past.
+/// The recorded past of a service.
 pub(super) fn record(past: Past, service: Service, load: impl Fn(usize) -> f64) -> Recording {
-    let start = "2026-11-02T00:00:00Z".parse().unwrap();
-    let minutes = past.days * DAY;
-    let pod_start = if service == Service::SlowStart { (460.0, 500.0) } else { past.start };
-    let world = World { target: past.target, pod_start, metric_age: 45, max_replicas: past.max, seed: 7 };
-    let shown = |load: f64| if service == Service::IoBound { load / 3.0 } else { load };
-    let series = Series { start, loads: (0..minutes).map(|minute| Some(shown(load(minute)))).collect() };
-    let run = replay(&series, &world, &vec![past.min; minutes], 0).unwrap();
-    let mut recording = Recording::new(start, minutes);
-    let wait = index(pod_start.1.div_euclid(60.0));
-    for (minute, count) in run.counts.iter().enumerate() {
-        let before = minute.checked_sub(wait).map_or(*count, |before| run.counts[before]);
-        let ready = f64::from(before.min(*count));
-        let started = minute.checked_sub(3).map_or(0, |before| (count - run.counts[before]).max(0));
-        let load = shown(load(minute));
-        let used = match service {
-            Service::WarmUp => load + 0.5 * f64::from(started),
-            Service::IoBound => load.min(ready / 3.0),
-            _ => load.min(ready),
-        };
-        recording.set(Column::Usage, minute, used * past.request);
-        recording.set(Column::Replicas, minute, f64::from(*count));
-        recording.set(Column::Ready, minute, ready);
-        for column in [Column::LowestRequest, Column::HighestRequest] {
-            recording.set(column, minute, past.request);
-        }
-        recording.set(Column::ReplicaSets, minute, 1.0);
-        recording.set(Column::Min, minute, f64::from(past.min));
-        recording.set(Column::Max, minute, f64::from(past.max));
-        recording.set(Column::Target, minute, f64::from(past.target));
-    }
-    recording
+    services::record(past, service, "2026-11-02T00:00:00Z".parse().unwrap(), load)
 }
 
 pub(super) fn row(hpa: &Value, recording: &Recording) -> Row {
