@@ -74,10 +74,18 @@ pub(crate) fn record(
 ) -> Recording {
     let minutes = past.days * DAY;
     let pod_start = if service == Service::SlowStart { (460.0, 500.0) } else { past.start };
-    let world = World { target: past.target, pod_start, metric_age: 45, max_replicas: past.max, seed: 7 };
+    let world = World {
+        target: past.target,
+        min_replicas: past.min,
+        max_replicas: past.max,
+        behavior: None,
+        pod_start,
+        metric_age: 45,
+        seed: 7,
+    };
     let shown = |load: f64| if service == Service::IoBound { load / 3.0 } else { load };
     let series = Series { start, loads: (0..minutes).map(|minute| Some(shown(load(minute)))).collect() };
-    let run = replay(&series, &world, &vec![past.min; minutes], 0).expect("constants are valid");
+    let run = replay(&series, &world, &[], 0).expect("constants are valid");
     let mut recording = Recording::new(start, minutes);
     let wait = (0_usize..60).find(|wait| (wait + 1) as f64 * 60.0 > pod_start.1).unwrap_or(60);
     for (minute, count) in run.counts.iter().enumerate() {

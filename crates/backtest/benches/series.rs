@@ -59,6 +59,8 @@ fn main() {
         let peak = series.loads.iter().flatten().copied().fold(0.0, f64::max);
         let world = World {
             target: integer(parameter("target", 60.0)),
+            min_replicas: 1,
+            behavior: None,
             pod_start: (60.0, 180.0),
             metric_age: integer(parameter("age", 45.0)).into(),
             max_replicas: integer(peak / 0.6 * 2.0),

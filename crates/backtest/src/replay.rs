@@ -33,12 +33,16 @@ const SYNCS_PER_MINUTE: usize = 4;
 pub struct World {
     /// `averageUtilization` in percent.
     pub target: i32,
+    /// `minReplicas`.
+    pub min_replicas: i32,
     /// The bounds of the time that a pod takes to start, in seconds.
     pub pod_start: (f64, f64),
     /// The age of the metric in seconds.
     pub metric_age: i64,
     /// `maxReplicas`.
     pub max_replicas: i32,
+    /// `behavior`.
+    pub behavior: Option<Behavior>,
     /// The seed of the times that pods take to start. Replays with equal seeds draw equal times.
     pub seed: u64,
 }
@@ -91,26 +95,12 @@ pub fn replay(
     floors: &[i32],
     judged_from: usize,
 ) -> Result<Run, ReplayError> {
-    replay_with(series, world, None, floors, judged_from)
-}
-
-/// Replays like [`replay`], with the field `behavior` of an HPA.
-///
-/// # Errors
-/// As of [`replay`].
-pub fn replay_with(
-    series: &Series,
-    world: &World,
-    behavior: Option<&Behavior>,
-    floors: &[i32],
-    judged_from: usize,
-) -> Result<Run, ReplayError> {
     let mut hpa = Simulated::new(series, world)?;
-    hpa.spec.behavior = behavior.cloned();
+    hpa.spec.behavior.clone_from(&world.behavior);
     let (mut score, mut counts, mut unserved) = (Score::default(), Vec::new(), Vec::new());
     for (minute, known) in series.loads.iter().enumerate() {
         let floor = floors.get(minute).copied().unwrap_or_default();
-        hpa.spec.min_replicas = Some(floor.clamp(1, world.max_replicas));
+        hpa.spec.min_replicas = Some(floor.max(world.min_replicas).clamp(1, world.max_replicas));
         let (mut seconds_above_80, mut lost) = (0, 0.0);
         for sync in 0..SYNCS_PER_MINUTE {
             let tick = length(minute * SYNCS_PER_MINUTE + sync);

@@ -11,7 +11,15 @@ const HOUR: usize = 60;
 const DAY: usize = 24 * HOUR;
 
 fn world() -> World {
-    World { target: 60, pod_start: (60.0, 180.0), metric_age: 45, max_replicas: 50, seed: 1 }
+    World {
+        target: 60,
+        min_replicas: 1,
+        max_replicas: 50,
+        behavior: None,
+        pod_start: (60.0, 180.0),
+        metric_age: 45,
+        seed: 1,
+    }
 }
 
 fn settings() -> Settings {
@@ -35,8 +43,11 @@ fn steady_load_keeps_its_pods() {
     assert_eq!((run.score.unserved, run.score.rescales, run.score.minutes_above_80), (0.0, 0, 0));
     assert_eq!((run.score.pod_hours(), run.score.load), (20.0, 6.0 * 7200.0));
     // The floor acts like minReplicas.
-    let run = replay(&series(HOUR, |_| 6.0), &world(), &[12; HOUR], 0).unwrap();
-    assert_eq!((run.score.rescales, run.counts), (1, vec![12; HOUR]));
+    for (min_replicas, floor) in [(1, 12), (12, 0), (12, 11)] {
+        let world = World { min_replicas, ..world() };
+        let run = replay(&series(HOUR, |_| 6.0), &world, &[floor; HOUR], 0).unwrap();
+        assert_eq!((run.score.rescales, run.counts), (1, vec![12; HOUR]));
+    }
 }
 
 #[test]

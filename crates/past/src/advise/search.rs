@@ -2,7 +2,7 @@
 
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
 use backtest::contest;
-use backtest::replay::{ReplayError, Run, Score, World, replay_with};
+use backtest::replay::{ReplayError, Run, Score, World, replay};
 use backtest::series::Series;
 use serde::Serialize;
 
@@ -44,6 +44,29 @@ pub struct Today {
     pub choice: Choice,
     /// `behavior`, whose other fields stay.
     pub behavior: Option<Behavior>,
+}
+
+impl Today {
+    /// The HPA and its workload with other settings.
+    pub(crate) fn world(&self, load: &Load, choice: Choice) -> World {
+        let target = f64::from(choice.target) / load.capacity;
+        // Without the field, the controller has other rules than those of its defaults.
+        let is_own = self.behavior.is_some() || choice.scale_down_window_seconds != DEFAULT_WINDOW;
+        let behavior = is_own.then(|| {
+            let mut behavior = with_defaults(self.behavior.clone().unwrap_or_default());
+            behavior.scale_down.stabilization_window_seconds = Some(choice.scale_down_window_seconds);
+            behavior
+        });
+        World {
+            target: i32::try_from(index(target)).unwrap_or(i32::MAX).max(1),
+            min_replicas: choice.min_replicas,
+            max_replicas: choice.max_replicas.min(MOST_PODS),
+            behavior,
+            pod_start: load.pod_start,
+            metric_age: METRIC_AGE,
+            seed: 1,
+        }
+    }
 }
 
 /// An advice for one HPA.
@@ -190,45 +213,14 @@ impl Searched<'_> {
         })
     }
 
-    fn world(&self, choice: Choice) -> World {
-        let target = f64::from(choice.target) / self.load.capacity;
-        World {
-            target: i32::try_from(index(target)).unwrap_or(i32::MAX).max(1),
-            pod_start: self.load.pod_start,
-            metric_age: METRIC_AGE,
-            max_replicas: choice.max_replicas.min(MOST_PODS),
-            seed: 1,
-        }
-    }
-
-    fn replay(
-        &self,
-        series: &Series,
-        choice: Choice,
-        floors: &[i32],
-        from: usize,
-    ) -> Result<Run, ReplayError> {
-        let min = |floor: i32| floor.max(choice.min_replicas);
-        let floors: Vec<i32> =
-            (0..series.loads.len()).map(|at| min(floors.get(at).copied().unwrap_or_default())).collect();
-        // Without the field, the controller has other rules than those of its defaults.
-        let is_own = self.today.behavior.is_some() || choice.scale_down_window_seconds != DEFAULT_WINDOW;
-        let behavior = is_own.then(|| {
-            let mut behavior = with_defaults(self.today.behavior.clone().unwrap_or_default());
-            behavior.scale_down.stabilization_window_seconds = Some(choice.scale_down_window_seconds);
-            behavior
-        });
-        replay_with(series, &self.world(choice), behavior.as_ref(), &floors, from)
-    }
-
     fn fit(&self, choice: Choice, floors: &[i32]) -> Result<Run, ReplayError> {
-        self.replay(&self.fitted, choice, floors, SETTLING)
+        replay(&self.fitted, &self.today.world(self.load, choice), floors, SETTLING)
     }
 
     fn judge(&self, choice: Choice, floors: &[i32]) -> Result<Run, ReplayError> {
         let settling = self.split.min(DAY);
         let floors = floors.get(self.split - settling..).unwrap_or_default();
-        self.replay(&self.judged, choice, floors, settling)
+        replay(&self.judged, &self.today.world(self.load, choice), floors, settling)
     }
 
     /// Joins the replays of both parts.
@@ -382,7 +374,7 @@ impl Searched<'_> {
             start_minutes: i64::try_from(index(start_minutes)).unwrap_or(1).clamp(1, 15),
             ..forecast::Settings::default()
         };
-        let world = self.world(self.today.choice);
+        let world = self.today.world(self.load, self.today.choice);
         let found = contest::floors(&self.load.series, &today.counts, &world, &settings, self.split);
         if found.floors.iter().all(|floor| *floor == 0) {
             return Ok(None);

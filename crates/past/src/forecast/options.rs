@@ -64,6 +64,8 @@ impl BacktestOptions {
             .unwrap_or(MOST_PODS_BY_DEFAULT);
         World {
             target: self.target,
+            min_replicas: 1,
+            behavior: None,
             pod_start: self.pod_start,
             metric_age: i64::try_from(self.metric_age.as_secs()).unwrap_or(i64::MAX),
             max_replicas: self.max_replicas.unwrap_or(enough),
