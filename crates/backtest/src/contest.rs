@@ -99,7 +99,7 @@ pub fn backtest(
         let found = match other {
             Contestant::Alone | Contestant::Floor => continue,
             Contestant::LowerTarget => run(&World { target: LOWER_TARGET, ..world.clone() }, &[]),
-            Contestant::Oracle => run(world, &oracle(series, settings.start_minutes)),
+            Contestant::Oracle => run(world, &oracle(series, world.start_minutes())),
         };
         runs.push((*other, found?));
     }
@@ -107,8 +107,9 @@ pub fn backtest(
 }
 
 /// Forecasts each minute of a series from the minutes before. `asked`: the count of the HPA alone at the end of each
-/// minute.
+/// minute. The time that a pod takes to start is that of the world.
 pub fn floors(series: &Series, asked: &[i32], world: &World, settings: &Settings, history: usize) -> Floors {
+    let settings = &Settings { start_minutes: world.start_minutes(), ..settings.clone() };
     let mut state = State::new("");
     let (mut floors, mut uppers) = (Vec::new(), Vec::new());
     let outlook = |state: &State, minute| state.outlook(series.time(minute), settings);

@@ -47,6 +47,14 @@ pub struct World {
     pub seed: u64,
 }
 
+impl World {
+    /// The minutes in which nine of ten pods start, from 1 to 15.
+    pub fn start_minutes(&self) -> i64 {
+        let (low, high) = self.pod_start;
+        i64::from(ceil_to_count((low + 0.9 * (high - low)) / 60.0).clamp(1, 15))
+    }
+}
+
 /// What a replay cost, and what it lacked.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Score {

@@ -368,13 +368,8 @@ impl Searched<'_> {
 
     /// Settings with the floors of the forecast that are better than the advised ones.
     fn with_floor(&self, today: &Parts, advised: &Parts) -> Result<Option<Advised>, ReplayError> {
-        let start_minutes = (self.load.pod_start.1 / 60.0).ceil();
-        let settings = forecast::Settings {
-            mode: forecast::Mode::Floor,
-            start_minutes: i64::try_from(index(start_minutes)).unwrap_or(1).clamp(1, 15),
-            ..forecast::Settings::default()
-        };
         let world = self.today.world(self.load, self.today.choice);
+        let settings = forecast::Settings { mode: forecast::Mode::Floor, ..forecast::Settings::default() };
         let found = contest::floors(&self.load.series, &today.counts, &world, &settings, self.split);
         if found.floors.iter().all(|floor| *floor == 0) {
             return Ok(None);

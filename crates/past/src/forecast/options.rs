@@ -203,7 +203,7 @@ pub fn options(matches: &ArgMatches) -> Result<BacktestOptions, CliError> {
     };
     let number = |name: &str| matches.get_one::<f64>(name).copied();
     let pod_start = matches.get_one::<(f64, f64)>("pod-start").copied().unwrap_or((60.0, 180.0));
-    let mut settings = Settings { start_minutes: start_minutes(pod_start), ..Settings::default() };
+    let mut settings = Settings::default();
     settings.budget = number("budget").unwrap_or(settings.budget);
     settings.maximum_floor = number("maximum-floor").unwrap_or(settings.maximum_floor);
     settings.shortage_value = number("shortage-value").unwrap_or(settings.shortage_value);
@@ -225,12 +225,6 @@ pub fn options(matches: &ArgMatches) -> Result<BacktestOptions, CliError> {
     })
 }
 
-/// The minutes in which 90 % of pods start, if all times between the bounds are as likely.
-fn start_minutes((low, high): (f64, f64)) -> i64 {
-    let seconds = low + 0.9 * (high - low);
-    (1..15).find(|minutes| *minutes as f64 * 60.0 >= seconds).unwrap_or(15)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,17 +237,15 @@ mod tests {
     #[test]
     fn parameters_reach_the_forecast_and_the_replay() {
         let options = read("backtest --csv a.csv").unwrap();
-        assert_eq!(
-            (options.target, options.pod_start, options.settings.start_minutes),
-            (60, (60.0, 180.0), 3)
-        );
+        assert_eq!((options.target, options.pod_start), (60, (60.0, 180.0)));
         assert_eq!((options.history(1000), options.history(100_000)), (500, 10_080));
         let series = Series { start: jiff::Timestamp::UNIX_EPOCH, loads: vec![Some(6.0), None] };
-        assert_eq!(options.world(&series).max_replicas, 20);
+        let world = options.world(&series);
+        assert_eq!((world.max_replicas, world.start_minutes()), (20, 3));
         let words = "backtest --csv - --target 70 --pod-start 5m --metric-age 3s --budget 10% --max-replicas 9 \
                      --time-zone europe/berlin --holiday 2026-12-25 --history 24h --shortage-value 300 -o yaml";
         let options = read(words).unwrap();
-        assert_eq!((options.settings.start_minutes, options.settings.budget), (5, 0.1));
+        assert_eq!((options.world(&series).start_minutes(), options.settings.budget), (5, 0.1));
         assert_eq!((options.settings.shortage_value, options.history(100_000)), (300.0, 1440));
         assert_eq!(options.settings.calendar.zone.iana_name(), Some("Europe/Berlin"));
         assert_eq!(options.settings.calendar.holidays.len(), 1);
