@@ -262,6 +262,11 @@ async fn advise_on(
 /// Advises on an HPA from its recording.
 fn evaluate(hpa: &Hpa, recording: Option<&Recording>, draws: bool) -> Result<Advice, AdviseError> {
     let load = recording.map(Recording::load);
+    let mut hpa = hpa.clone();
+    if let (Some(Ok(load)), Ok(today)) = (&load, &hpa.today) {
+        hpa.today = Ok(today.clone().with_request(load.request));
+    }
+    let hpa = &hpa;
     let searched = match (&hpa.today, recording, &load) {
         (Ok(today), Some(recording), Some(Ok(load))) => Ok(search::search(today, recording, load)?),
         (Err(refusal), ..) | (_, _, Some(Err(refusal))) => Err(refusal.clone()),

@@ -77,7 +77,9 @@ impl Column {
             Self::ReplicaSets | Self::Memory => return None,
             Self::Replicas | Self::Min | Self::Max => format!("max({metric}{{{of_hpa}}})"),
             Self::Target => {
-                format!("max({metric}{{{of_hpa},metric_name=\"cpu\",metric_target_type=\"utilization\"}})")
+                let is_value = hpa.today.as_ref().is_ok_and(|today| today.cores.is_some());
+                let kind = if is_value { "average" } else { "utilization" };
+                format!("max({metric}{{{of_hpa},metric_name=\"cpu\",metric_target_type=\"{kind}\"}})")
             }
         })
     }

@@ -180,10 +180,9 @@ fn is_object_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 253 && name.bytes().all(is_valid)
 }
 
-/// The settings that can be replayed: one target of cpu in percent. A target of memory in addition shows in the recorded
-/// counts.
+/// The settings that can be replayed: one target of cpu. A target of memory in addition shows in the recorded counts.
 fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
-    let mut target = None;
+    let (mut target, mut cores) = (None, None);
     let mut others = Vec::new();
     for metric in &spec.metrics {
         match metric {
@@ -191,6 +190,11 @@ fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
                 if &**resource == "cpu" =>
             {
                 target = Some(*percent);
+            }
+            MetricSource::Resource { resource, target: ResourceTarget::AverageValue(value) }
+                if &**resource == "cpu" =>
+            {
+                (target, cores) = (Some(0), Some(value.as_f64()));
             }
             MetricSource::Resource { resource, .. } if &**resource == "memory" => {}
             other => others.push(other.subject(namespace).to_string()),
@@ -205,9 +209,9 @@ fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
         }
     };
     let min = spec.min_replicas.unwrap_or(1);
-    if target <= 0 || min < 1 || spec.max_replicas < min {
-        let problem =
-            format!("its target is {target} %, and its replicas are {min} to {}", spec.max_replicas);
+    if cores.unwrap_or_else(|| target.into()) <= 0.0 || min < 1 || spec.max_replicas < min {
+        let target = cores.map_or_else(|| format!("{target} %"), |cores| format!("{cores} cores"));
+        let problem = format!("its target is {target}, and its replicas are {min} to {}", spec.max_replicas);
         return Err(Refusal::Invalid { problem });
     }
     let window = spec.behavior.as_ref().and_then(|behavior| behavior.scale_down.stabilization_window_seconds);
@@ -219,6 +223,7 @@ fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
             scale_down_window_seconds: window.unwrap_or(DEFAULT_WINDOW).max(0),
         },
         behavior: spec.behavior.clone(),
+        cores,
     })
 }
 

@@ -12,7 +12,7 @@ use terminal::words::{number, percent};
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AdvisedSettings"))]
 pub struct Choice {
-    /// `averageUtilization` of cpu, in percent of the requests.
+    /// The target of cpu in percent of a pod's request, also if the HPA has it as a value in cores.
     pub target: i32,
     /// `minReplicas`.
     pub min_replicas: i32,
@@ -107,7 +107,7 @@ pub enum Refusal {
         /// The highest share of pods that other settings save without more shortage.
         best: f64,
     },
-    /// The HPA has no target of cpu in percent, or others than cpu and memory.
+    /// The HPA has no target of cpu, or others than cpu and memory.
     OtherMetrics {
         /// The metrics, such as `External jobs`.
         metrics: String,
@@ -183,7 +183,7 @@ impl fmt::Display for Refusal {
             }
             Self::AlreadyRight { .. } => f.write_str("the settings are right: no others save pods"),
             Self::OtherMetrics { metrics } => {
-                write!(f, "only targets of cpu in percent can be replayed, and this HPA scales on {metrics}")
+                write!(f, "only targets of cpu can be replayed, and this HPA scales on {metrics}")
             }
             Self::NoUsage => f.write_str(
                 "Prometheus has no container_cpu_usage_seconds_total of its pods: scrape cAdvisor",

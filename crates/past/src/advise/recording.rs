@@ -41,7 +41,7 @@ pub enum Column {
     Min,
     /// `spec.maxReplicas`.
     Max,
-    /// The target of cpu, in percent.
+    /// The target of cpu, in percent or in cores as the HPA has it.
     Target,
     /// The memory usage of all pods, relative to their requests.
     Memory,

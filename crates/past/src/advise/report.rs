@@ -97,6 +97,9 @@ pub(crate) struct Row {
     /// The advice. `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advice: Option<Proposal>,
+    /// The `averageValue` of cpu, if the target is a value in cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    average_value: Option<Changed>,
     /// The reason against an advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<Refusal>,
@@ -111,6 +114,27 @@ pub(crate) struct Row {
     days: f64,
 }
 
+/// A target of cpu in cores, as a quantity.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AdvisedAverageValue"))]
+struct Changed {
+    today: String,
+    /// `None` without an advice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advised: Option<String>,
+}
+
+impl Changed {
+    fn new(cores: f64, advice: Option<&Proposal>, request: Option<f64>) -> Self {
+        let milli = |cores: f64| format!("{}m", (cores * 1000.0).round());
+        let advised = advice
+            .zip(request)
+            .map(|(advice, request)| milli(f64::from(advice.advised.settings.target) / 100.0 * request));
+        Self { today: milli(cores), advised }
+    }
+}
+
 impl Row {
     pub(crate) fn new(
         hpa: &Hpa,
@@ -122,16 +146,21 @@ impl Row {
             Ok(advice) => (Some(advice), None),
             Err(refusal) => (None, Some(refusal)),
         };
+        let today = hpa.today.as_ref().ok();
+        let request = load.map(|(request, _)| request);
+        let average_value = today.and_then(|today| today.cores);
         Self {
             namespace: hpa.namespace.clone(),
             name: hpa.name.clone(),
             target: format!("{}/{}", hpa.kind, hpa.target),
-            today: hpa.today.as_ref().ok().map(|today| today.choice),
+            // Without requests, a value has no target in percent.
+            today: today.map(|today| today.choice).filter(|choice| choice.target > 0),
+            average_value: average_value.map(|cores| Changed::new(cores, advice.as_ref(), request)),
             advice,
             why: refused.as_ref().map(ToString::to_string),
             refused,
             findings,
-            request: load.map(|(request, _)| (request * 1000.0).round() / 1000.0),
+            request: request.map(|request| (request * 1000.0).round() / 1000.0),
             days: load.map_or(0.0, |(_, days)| (days * 10.0).round() / 10.0),
         }
     }
@@ -246,7 +275,10 @@ fn line(row: &Row, advice: &Proposal) -> String {
     });
     format!(
         "{:>9}  {:>13}  {:>11}  {:>9}  {:>10}  {:>15}  {:<6}{}",
-        changed(today.target.to_string(), to.target.to_string()),
+        match &row.average_value {
+            Some(Changed { today, advised: Some(advised) }) => changed(today.clone(), advised.clone()),
+            _ => changed(today.target.to_string(), to.target.to_string()),
+        },
         changed(replicas(&today), replicas(to)),
         changed(today.scale_down_window_seconds.to_string(), to.scale_down_window_seconds.to_string()),
         number(fitted.saved()),
@@ -262,8 +294,9 @@ pub(crate) fn patches(report: &Report, hpas: &[Hpa]) -> BTreeMap<String, String>
     let patch = |row: &Row| {
         let advice = row.advice.as_ref()?;
         let hpa = hpas.iter().find(|hpa| hpa.namespace == row.namespace && hpa.name == row.name)?;
-        let today = hpa.today.as_ref().ok()?.choice;
-        let patch = serde_saphyr::to_string(&patch(&hpa.metrics, today, advice.advised.settings)).ok()?;
+        let value = row.average_value.as_ref().and_then(|value| value.advised.as_deref());
+        let patch = patch(&hpa.metrics, row.today?, advice.advised.settings, value);
+        let patch = serde_saphyr::to_string(&patch).ok()?;
         let name = format!("{}_{}.yaml", row.namespace, row.name);
         let command =
             format!("kubectl patch hpa {} -n {} --type merge --patch-file {name}", row.name, row.namespace);
@@ -272,8 +305,9 @@ pub(crate) fn patches(report: &Report, hpas: &[Hpa]) -> BTreeMap<String, String>
     report.hpas.iter().filter_map(patch).collect()
 }
 
-/// A merge patch with the changed fields. A merge patch replaces lists, so it has all metrics.
-fn patch(metrics: &Value, today: Choice, to: Choice) -> Value {
+/// A merge patch with the changed fields. A merge patch replaces lists, so it has all metrics. `value` is the target if
+/// it is a value.
+fn patch(metrics: &Value, today: Choice, to: Choice, value: Option<&str>) -> Value {
     let mut patch = json!({});
     let mut change = |path: &str, is_changed: bool, value: Value| {
         if is_changed {
@@ -285,8 +319,10 @@ fn patch(metrics: &Value, today: Choice, to: Choice) -> Value {
     let mut metrics = metrics.clone();
     let cpu = metrics.as_array_mut().into_iter().flatten();
     let cpu = cpu.filter(|metric| text(metric, "/resource/name") == "cpu");
-    for target in cpu.filter_map(|metric| metric.pointer_mut("/resource/target/averageUtilization")) {
-        *target = to.target.into();
+    let field = if value.is_some() { "averageValue" } else { "averageUtilization" };
+    let field = format!("/resource/target/{field}");
+    for target in cpu.filter_map(|metric| metric.pointer_mut(&field)) {
+        *target = value.map_or_else(|| to.target.into(), Value::from);
     }
     change("/spec/metrics", to.target != today.target, metrics);
     change(
@@ -314,8 +350,16 @@ mod tests {
             "metrics": [metric("memory", 70), metric("cpu", 70)],
             "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
         });
-        assert_eq!(patch(&metrics, today, to), json!({ "spec": spec }));
+        assert_eq!(patch(&metrics, today, to, None), json!({ "spec": spec }));
         let to = Choice { min_replicas: 4, max_replicas: 40, ..today };
-        assert_eq!(patch(&metrics, today, to), json!({"spec": {"minReplicas": 4, "maxReplicas": 40}}));
+        let expected = json!({"spec": {"minReplicas": 4, "maxReplicas": 40}});
+        assert_eq!(patch(&metrics, today, to, None), expected);
+        let metric = |value: &str| {
+            json!([{"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "AverageValue", "averageValue": value}}}])
+        };
+        let to = Choice { target: 70, ..today };
+        let expected = json!({"spec": {"metrics": metric("350m")}});
+        assert_eq!(patch(&metric("300m"), today, to, Some("350m")), expected);
     }
 }

@@ -44,9 +44,20 @@ pub struct Today {
     pub choice: Choice,
     /// `behavior`, whose other fields stay.
     pub behavior: Option<Behavior>,
+    /// `averageValue` of cpu in cores, if this is the target.
+    pub cores: Option<f64>,
 }
 
 impl Today {
+    /// Derives the target in percent of a pod's request, in cores, if the target is a value.
+    #[must_use]
+    pub fn with_request(mut self, request: f64) -> Self {
+        if let Some(cores) = self.cores {
+            self.choice.target = i32::try_from(index(100.0 * cores / request)).unwrap_or(i32::MAX).max(1);
+        }
+        self
+    }
+
     /// The HPA and its workload with other settings.
     pub(crate) fn world(&self, load: &Load, choice: Choice) -> World {
         let target = f64::from(choice.target) / load.capacity;
@@ -267,17 +278,18 @@ impl Searched<'_> {
     /// relative difference.
     fn reproduced(&self, recording: &Recording, counts: &[i32]) -> Result<f64, Refusal> {
         let choice = self.today.choice;
-        let applies = |column, minute, setting: i32| {
-            recording.at(column, minute).is_none_or(|known| (known - f64::from(setting)).abs() < 0.5)
+        let target = self.today.cores.unwrap_or_else(|| choice.target.into());
+        let applies = |column, minute, setting: f64| {
+            recording.at(column, minute).is_none_or(|known| (known / setting - 1.0).abs() < 0.001)
         };
         let (mut recorded, mut replayed) = (0.0, 0.0);
         for (at, count) in counts.iter().enumerate().skip(SETTLING) {
             let minute = self.load.from + at;
             let pods = recording.at(Column::Replicas, minute).or_else(|| recording.at(Column::Ready, minute));
             let is_known = self.load.series.loads.get(at).is_some_and(Option::is_some)
-                && applies(Column::Min, minute, choice.min_replicas)
-                && applies(Column::Max, minute, choice.max_replicas)
-                && applies(Column::Target, minute, choice.target);
+                && applies(Column::Min, minute, choice.min_replicas.into())
+                && applies(Column::Max, minute, choice.max_replicas.into())
+                && applies(Column::Target, minute, target);
             if let Some(pods) = pods.filter(|_| is_known) {
                 recorded += pods / 60.0;
                 replayed += f64::from(*count) / 60.0;

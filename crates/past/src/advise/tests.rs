@@ -69,6 +69,23 @@ fn services_that_follow_their_load_save_what_is_predicted() {
 }
 
 #[test]
+fn target_in_cores_is_advised_like_one_in_percent() {
+    let past = Past { min: 10, ..PAST };
+    let mut recording = record(past, Service::Linear, daily);
+    let percent = row(&hpa(past), &recording).advice.unwrap();
+    let mut in_cores = hpa(past);
+    in_cores["spec"]["metrics"][0]["resource"]["target"] =
+        json!({"type": "AverageValue", "averageValue": "250m"});
+    (0..4 * DAY).for_each(|minute| recording.set(Column::Target, minute, 0.25));
+    let row = row(&in_cores, &recording);
+    assert_eq!(row.advice.as_ref(), Some(&percent), "{:?}", row.why);
+    let document = serde_json::to_value(&row).unwrap();
+    let milli = format!("{}m", 5 * percent.advised.settings.target);
+    assert_eq!(document["averageValue"], json!({"today": "250m", "advised": milli}));
+    assert_eq!(document["today"]["target"], 50);
+}
+
+#[test]
 fn io_bound_service_is_refused() {
     let row = advised(Past { min: 10, ..PAST }, Service::IoBound, daily);
     assert!(row.advice.is_none(), "{:?}", row.advice);

@@ -145,7 +145,7 @@ async fn command_prints_advice_patches_and_a_page() {
     assert!(text.contains("\nshop/large "), "{text}");
     assert!(text.contains("\nOf 3 HPAs, 1 can save "), "{text}");
     assert!(text.contains("  shop/new: 2 days of its load are known: three are needed\n"), "{text}");
-    assert!(text.contains("  shop/jobs: only targets of cpu in percent can be replayed"), "{text}");
+    assert!(text.contains("  shop/jobs: only targets of cpu can be replayed"), "{text}");
     let mut found: Vec<_> = std::fs::read_dir(&patches).unwrap().map(|file| file.unwrap().path()).collect();
     assert_eq!(found.len(), 1);
     let patch = std::fs::read_to_string(found.remove(0)).unwrap();

@@ -104,7 +104,7 @@ fn unsuitable_metrics_have_a_reason() {
         let found = Hpa::new(&hpa);
         found.today.unwrap_err().to_string()
     };
-    let only = "only targets of cpu in percent can be replayed, and this HPA scales on ";
+    let only = "only targets of cpu can be replayed, and this HPA scales on ";
     let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 0}}});
     let jobs = json!({"type": "External", "external": {
         "metric": {"name": "jobs"}, "target": {"type": "AverageValue", "averageValue": "10"}}});
