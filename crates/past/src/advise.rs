@@ -273,9 +273,8 @@ fn evaluate(hpa: &Hpa, recording: Option<&Recording>, draws: bool) -> Result<Adv
         (Ok(_), ..) => Err(Refusal::NoUsage),
     };
     let load = load.and_then(Result::ok);
-    let findings = recording
-        .map(|recording| findings::findings(recording, load.as_ref(), hpa.bounds, hpa.memory))
-        .unwrap_or_default();
+    let findings =
+        recording.map(|recording| findings::findings(hpa, recording, load.as_ref())).unwrap_or_default();
     let chart = match (&searched, &load, &hpa.today) {
         (Ok(searched), Some(load), Ok(today)) if draws => {
             Some(page::chart(load, today.choice.target, searched))

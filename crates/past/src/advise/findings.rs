@@ -1,10 +1,13 @@
 //! What a recording shows in addition to the advice.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::recording::{Column, DAY, Load, Recording, quantile};
+use super::objects::Hpa;
+use super::recording::{Column, DAY, Load, Recording, index, quantile};
+use super::search::DEFAULT_WINDOW;
 use backtest::number::ceil_to_count;
 use terminal::words::percent;
 
@@ -14,6 +17,9 @@ const BACK: usize = 10;
 const FLAPS: f64 = 12.0;
 /// The shares of the requests between which the median use is usual.
 const USUAL: (f64, f64) = (0.15, 1.2);
+/// The median load relative to the highest of a window of scale-downs, below which the window keeps the pods of each
+/// peak until the next one.
+const KEPT: f64 = 0.6;
 
 /// An observation about an HPA.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,6 +47,13 @@ pub enum Finding {
         lowest: f64,
         /// The target as a share of the requests.
         target: f64,
+    },
+    /// The window of scale-downs is longer than the period of the load.
+    WindowLongerThanPeriod {
+        /// The window.
+        window_seconds: i32,
+        /// The median of the load, relative to the highest load of the window before.
+        median: f64,
     },
     /// The median use is far from the requests.
     RequestsFarFromUse {
@@ -70,6 +83,12 @@ impl fmt::Display for Finding {
                 percent(*lowest),
                 percent(*target)
             ),
+            Self::WindowLongerThanPeriod { window_seconds, median } => write!(
+                f,
+                "its window of scale-downs keeps the pods of each peak for {window_seconds} seconds, and its load is \
+                 {} of the highest of a window in the median: shorten it",
+                percent(*median)
+            ),
             Self::RequestsFarFromUse { median } => {
                 write!(
                     f,
@@ -81,13 +100,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns the observations about a recording. `min` and `max` are the bounds of the HPA, and `memory` is the target of memory, as a share of the requests.
-pub fn findings(
-    recording: &Recording,
-    load: Option<&Load>,
-    (min, max): (i32, i32),
-    memory: Option<f64>,
-) -> Vec<Finding> {
+/// Returns the observations about an HPA and its recording.
+pub fn findings(hpa: &Hpa, recording: &Recording, load: Option<&Load>) -> Vec<Finding> {
+    let (min, max) = hpa.bounds;
     let mut found = Vec::new();
     let counts: Vec<(usize, f64)> = recording.known(Column::Replicas, 0).collect();
     let at_max = counts.iter().filter(|(_, count)| *count >= f64::from(max)).count();
@@ -103,8 +118,18 @@ pub fn findings(
         found.push(Finding::Flapping { times_a_day });
     }
     let lowest = recording.known(Column::Memory, 0).map(|(_, share)| share).min_by(f64::total_cmp);
-    if let Some((lowest, target)) = lowest.zip(memory).filter(|(lowest, target)| *lowest >= 0.9 * target) {
+    if let Some((lowest, target)) = lowest.zip(hpa.memory).filter(|(lowest, target)| *lowest >= 0.9 * target)
+    {
         found.push(Finding::MemoryNeverFalls { lowest, target });
+    }
+    let window = hpa.today.as_ref().map_or(0, |today| today.choice.scale_down_window_seconds);
+    if window > DEFAULT_WINDOW {
+        let median = load.and_then(|load| kept(load, index(f64::from(window) / 60.0)));
+        found.extend(
+            median
+                .filter(|median| *median < KEPT)
+                .map(|median| Finding::WindowLongerThanPeriod { window_seconds: window, median }),
+        );
     }
     let median = load.and_then(|load| quantile(&load.utilizations, 0.5));
     found.extend(
@@ -113,6 +138,26 @@ pub fn findings(
             .map(|median| Finding::RequestsFarFromUse { median }),
     );
     found
+}
+
+/// The median of the load, relative to the highest load of the window before, in minutes.
+fn kept(load: &Load, window: usize) -> Option<f64> {
+    // Loads in falling order with their minutes, of which the first is the highest of the window.
+    let mut highest: VecDeque<(usize, f64)> = VecDeque::new();
+    let mut shares = Vec::new();
+    for (minute, load) in load.series.loads.iter().enumerate() {
+        let Some(load) = *load else { continue };
+        while highest.back().is_some_and(|(_, other)| *other <= load) {
+            highest.pop_back();
+        }
+        highest.push_back((minute, load));
+        while highest.front().is_some_and(|(at, _)| at + window < minute) {
+            highest.pop_front();
+        }
+        shares.extend(highest.front().filter(|(_, top)| *top > 0.0).map(|(_, top)| load / top));
+    }
+    shares.sort_by(f64::total_cmp);
+    quantile(&shares, 0.5)
 }
 
 /// The number of changes of the count that follow soon after a change in the other direction.

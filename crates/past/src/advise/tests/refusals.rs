@@ -124,9 +124,22 @@ fn findings_state_what_was_seen() {
     let mut recording = RECORDED.clone();
     let found = |recording: &Recording, memory| {
         let load = recording.load().ok();
-        let found = findings(recording, load.as_ref(), (PAST.min, PAST.max), memory);
+        let found = findings(&Hpa { memory, ..Hpa::new(&hpa(PAST)) }, recording, load.as_ref());
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
+    // Peaks of ten minutes each half hour.
+    let mut hourly = recording.clone();
+    for minute in 0..4 * DAY {
+        hourly.set(Column::Usage, minute, if minute % 30 < 10 { 2.0 } else { 0.5 });
+    }
+    let mut long = hpa(PAST);
+    long["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 2400}});
+    let load = hourly.load().unwrap();
+    let found_long = findings(&Hpa::new(&long), &hourly, Some(&load));
+    let expected = "its window of scale-downs keeps the pods of each peak for 2400 seconds, and its load is 25 % of \
+                    the highest of a window in the median: shorten it";
+    assert_eq!(found_long[1].to_string(), expected);
+    assert!(!found(&hourly, None).contains(&expected.to_owned()));
     let never = "never below 6 replicas: minReplicas has no effect";
     assert_eq!(found(&recording, None), [never]);
     set_all(&mut recording, Column::Memory, 0..4 * DAY, 0.68);
