@@ -4,6 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`options`] | the command line |
+//! | [`source`] | the flags for the HPAs and for Prometheus, which `forecast` shares |
 //! | [`objects`] | the HPAs, from the cluster or from files |
 //! | `history` | the queries to Prometheus |
 //! | [`recording`] | the recorded values per minute, and the load that follows; pure |
@@ -23,6 +24,7 @@ mod page;
 pub mod recording;
 mod report;
 pub mod search;
+pub mod source;
 #[cfg(test)]
 mod tests;
 
@@ -31,16 +33,15 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use ::cluster::client::{ClientError, Clients};
 use ::cluster::error::ApiError;
-use ::cluster::kubeconfig::{self, KubeconfigError};
+use ::cluster::kubeconfig::KubeconfigError;
 use backtest::replay::ReplayError;
 use clock::SharedClock;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use sources::{Dial, Network, PastServer, PrometheusServer, TlsError};
+use sources::{Dial, PastServer, TlsError};
 use tokio_util::sync::CancellationToken;
 
 use self::objects::{Hpa, Objects};
@@ -48,17 +49,11 @@ use self::options::AdviseOptions;
 use self::outcome::Refusal;
 use self::recording::{Column, Recording};
 use self::report::{Report, Row, patches};
+use self::source::IN_FLIGHT;
 use crate::WriteError;
 use terminal::ending::on_another_thread;
-use terminal::options::{EncodeError, cluster};
+use terminal::options::EncodeError;
 use terminal::progress::Progress;
-
-/// Time limit of a query.
-const TIMEOUT: Duration = Duration::from_mins(1);
-/// Maximum size of an answer of Prometheus in bytes: a week of ten columns has about 3 MB.
-const MAX_BYTES: usize = 16 << 20;
-/// HPAs that are read or replayed at the same time.
-const IN_FLIGHT: usize = 2;
 
 /// The charts of the page, by namespace and name.
 pub(crate) type Charts = BTreeMap<(String, String), String>;
@@ -126,19 +121,9 @@ pub async fn run(
     let mut out = std::io::stdout();
     let progress = Progress::on_terminal();
     let work = async {
-        let clients = match options.files.as_slice() {
-            [] => {
-                let user = kubeconfig::load_for_user(&options.cluster)?;
-                let reading = cluster::at_kubectl_rate(cluster::reads_only());
-                Some(cluster::clients(&user, reading)?)
-            }
-            _ => None,
-        };
-        let network = match options.prometheus.scheme_str() {
-            Some("https") => Network::tls(options.ca_file.as_deref())?,
-            _ => Network::plain(),
-        };
-        answer(options, clients.as_ref(), Arc::new(network), clock.now(), progress, &mut out).await
+        let clients = options.source.connect()?.map(|(clients, _)| clients);
+        let dial = options.source.network()?;
+        answer(options, clients.as_ref(), dial, clock.now(), progress, &mut out).await
     };
     // Boxed, because the future is large.
     match stop.run_until_cancelled(Box::pin(work)).await.unwrap_or(Err(AdviseError::Interrupted)) {
@@ -157,23 +142,18 @@ async fn answer(
     progress: Progress,
     out: &mut (dyn Write + Send),
 ) -> Result<(), AdviseError> {
-    let namespace = options.cluster.namespace.as_deref();
-    let objects = match clients {
-        Some(clients) => {
-            let reading = progress.during("reading HPAs", Objects::read(&clients.core, namespace));
-            reading.await.map_err(|error| AdviseError::Unreadable(Box::new(error)))?
-        }
-        None => Objects::read_files(&options.files, namespace)?,
-    };
+    let AdviseOptions { source, .. } = options;
+    let namespace = source.cluster.namespace.as_deref();
+    let objects = source.objects(clients, namespace, progress).await?;
     let Objects { hpas, mut lacked, .. } = objects;
     if hpas.is_empty() {
         return Err(AdviseError::NoHpa);
     }
-    let end = Timestamp::from_second(now.as_second().div_euclid(60) * 60).unwrap_or(now);
-    let server = PastServer::new(settings(options), dial);
+    let end = source::end(now);
+    let server = source.server(dial);
     let done = AtomicUsize::new(0);
     let advices = stream::iter(&hpas).map(async |hpa| {
-        let advice = advise_on(&server, hpa, end, options.days, options.report.is_some()).await;
+        let advice = advise_on(&server, hpa, end, source.days, options.report.is_some()).await;
         done.fetch_add(1, Ordering::Relaxed);
         advice
     });
@@ -196,36 +176,19 @@ async fn answer(
     };
     if let Some(errors) = rows.iter().map(unreadable).collect::<Option<Vec<_>>>() {
         let error = errors.into_iter().next().unwrap_or_default();
-        return Err(AdviseError::Prometheus { url: options.prometheus.to_string(), error });
+        return Err(AdviseError::Prometheus { url: source.prometheus.to_string(), error });
     }
     lacked.extend(
         missing.into_iter().map(|(column, hpas)| {
             format!("{} for {}", column.metric(), terminal::words::counted(hpas, "HPA"))
         }),
     );
-    let days = jiff::SignedDuration::from_hours(24 * i64::try_from(options.days).unwrap_or_default());
+    let days = jiff::SignedDuration::from_hours(24 * i64::try_from(source.days).unwrap_or_default());
     let report = Report::new(end.saturating_sub(days).unwrap_or(end), end, lacked, rows);
     write_files(options, &report, &hpas, &charts)?;
     let text = options.output.encode(&report)?.unwrap_or_else(|| report.text());
     writeln!(out, "{}", text.trim_end())?;
     Ok(out.flush()?)
-}
-
-fn settings(options: &AdviseOptions) -> PrometheusServer {
-    PrometheusServer {
-        name: "--prometheus".into(),
-        url: options.prometheus.clone(),
-        ca_file: options.ca_file.clone(),
-        bearer_token_file: options.token_file.clone(),
-        timeout: TIMEOUT,
-        interval: TIMEOUT,
-        concurrency: 2 * IN_FLIGHT,
-        max_bytes: MAX_BYTES,
-        max_series: Column::ALL.len(),
-        enforce_namespace_label: None,
-        namespaces: None,
-        allow_partial: false,
-    }
 }
 
 /// The answer for one HPA.

@@ -106,7 +106,7 @@ impl Rig {
         let options = parsed(options::command("concertina"), &words, options::options).unwrap();
         let reading = cluster::at_kubectl_rate(cluster::reads_only());
         let clients = Clients::over(self.cluster.connector(), &reading).unwrap();
-        let clients = options.files.is_empty().then_some(&clients);
+        let clients = options.source.files.is_empty().then_some(&clients);
         let servers = self.servers.clone();
         let dial = Arc::new(InMemory::new(move |address: &str| servers.dial(address)));
         let mut out = Vec::new();
