@@ -235,10 +235,9 @@ pub(crate) fn run(command: Command) -> ExitCode {
             stop.run_until_cancelled(simulation).await.unwrap_or(Ok(()))
         }),
         Command::Advise(options) => until_interrupted(async |stop| advise::run(&options, clock, stop).await),
-        Command::Forecast(options) => until_interrupted(async |stop| {
-            let replay = on_another_thread(move || forecast::run(&options));
-            stop.run_until_cancelled(replay).await.unwrap_or(Ok(()))
-        }),
+        Command::Forecast(options) => {
+            until_interrupted(async |stop| forecast::run(&options, clock, stop).await)
+        }
     }
 }
 

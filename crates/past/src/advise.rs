@@ -15,7 +15,7 @@
 //! | `report`, `page` | the answer as text, document, patches and page |
 
 pub mod findings;
-mod history;
+pub(crate) mod history;
 mod model;
 pub mod objects;
 pub mod options;

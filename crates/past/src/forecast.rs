@@ -6,18 +6,29 @@ pub mod options;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use ::cluster::client::Clients;
+use clock::SharedClock;
+use jiff::Timestamp;
 use serde::Serialize;
+use sources::Dial;
+use tokio_util::sync::CancellationToken;
 
-use self::options::BacktestOptions;
+use self::options::{BacktestOptions, Origin};
 use crate::WriteError;
+use crate::advise::outcome::Refusal;
+use crate::advise::source::{self, PastSource};
+use crate::advise::{AdviseError, history};
 use ::backtest::contest::{Backtest, Contestant, backtest};
 use ::backtest::page;
-use ::backtest::replay::ReplayError;
+use ::backtest::replay::{ReplayError, World};
 use ::backtest::series::{Series, SeriesError, read};
 use ::forecast::Candidate;
+use terminal::ending::on_another_thread;
 use terminal::options::EncodeError;
+use terminal::progress::Progress;
 use terminal::words::{number, percent};
 
 /// The reason why no result is available. Exit code 1.
@@ -26,6 +37,20 @@ pub enum ForecastError {
     /// The file of the load cannot be read.
     #[error(transparent)]
     Series(#[from] SeriesError),
+    /// The HPA or its past cannot be read.
+    #[error(transparent)]
+    Past(#[from] AdviseError),
+    /// There is no such HPA.
+    #[error("there is no HPA {0}: pass its namespace with -n")]
+    NoHpa(String),
+    /// The past of the HPA cannot be replayed.
+    #[error("HPA {hpa}: {refusal}")]
+    Refused {
+        /// Its name.
+        hpa: String,
+        /// The reason.
+        refusal: Refusal,
+    },
     /// The replay cannot start.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -85,28 +110,95 @@ struct DocumentBand {
     coverage_rising: Option<f64>,
 }
 
+/// A load, with the HPA and the workload that it is replayed with.
+pub(crate) struct Played {
+    name: String,
+    series: Series,
+    world: World,
+}
+
 /// Runs a backtest, and writes the result to standard output.
 ///
 /// # Errors
 /// Returns a [`ForecastError`] if the load cannot be read, or a result cannot be written.
-pub fn run(options: &BacktestOptions) -> Result<(), ForecastError> {
-    match run_to_end(options, &mut io::stdout()) {
+pub async fn run(
+    options: &BacktestOptions,
+    clock: SharedClock,
+    stop: CancellationToken,
+) -> Result<(), ForecastError> {
+    let work = async {
+        let played = match &options.origin {
+            Origin::Csv(_) => None,
+            Origin::Hpa { name, source } => {
+                let clients = source.connect()?;
+                let clients = clients.as_ref().map(|(clients, namespace)| (clients, namespace.as_str()));
+                let dial = source.network().map_err(AdviseError::from)?;
+                Some(past_of(options, name, source, clients, dial, clock.now()).await?)
+            }
+        };
+        let options = options.clone();
+        // The replay and a read of standard input block their thread.
+        on_another_thread(move || run_to_end(&options, played, &mut io::stdout())).await
+    };
+    // Boxed, because the future is large.
+    match stop.run_until_cancelled(Box::pin(work)).await.unwrap_or(Ok(())) {
         // The reader of the pipe has stopped reading, as `head` does.
         Err(ForecastError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
 }
 
-fn run_to_end(options: &BacktestOptions, out: &mut dyn Write) -> Result<(), ForecastError> {
-    let series = series(options)?;
+/// Reads the past of an HPA. `clients` has the namespace of the user.
+pub(crate) async fn past_of(
+    options: &BacktestOptions,
+    name: &str,
+    source: &PastSource,
+    clients: Option<(&Clients, &str)>,
+    dial: Arc<dyn Dial>,
+    now: Timestamp,
+) -> Result<Played, ForecastError> {
+    let progress = Progress::on_terminal();
+    let namespace = source.cluster.namespace.as_deref().or_else(|| clients.map(|(_, namespace)| namespace));
+    let objects = source.objects(clients.map(|(clients, _)| clients), namespace, progress).await?;
+    let hpa = objects.hpas.into_iter().find(|hpa| hpa.name == name);
+    let Some(hpa) = hpa else {
+        let of = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        return Err(ForecastError::NoHpa(format!("{of}{name}")));
+    };
+    let name = format!("{}/{}", hpa.namespace, hpa.name);
+    let refused = |refusal| ForecastError::Refused { hpa: name.clone(), refusal };
+    let today = hpa.today.clone().map_err(refused)?;
+    let server = source.server(dial);
+    let reading = history::read(&server, &hpa, source::end(now), source.days);
+    let recording = progress.during("reading the past", reading).await;
+    let recording = recording.map_err(|error| refused(Refusal::Unreadable { error: error.to_string() }))?;
+    let load = recording.load().map_err(refused)?;
+    let today = today.with_request(load.request);
+    let world = options.world_of(today.world(&load, today.choice));
+    Ok(Played { name, series: load.series, world })
+}
+
+pub(crate) fn run_to_end(
+    options: &BacktestOptions,
+    played: Option<Played>,
+    out: &mut dyn Write,
+) -> Result<(), ForecastError> {
+    let Played { name, series, world } = match (played, &options.origin) {
+        (None, Origin::Csv(path)) => {
+            let series = series(path)?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Played { name, world: options.world(&series), series }
+        }
+        (Some(played), _) => played,
+        (None, Origin::Hpa { name, .. }) => return Err(ForecastError::NoHpa(name.clone())),
+    };
     let history = options.history(series.loads.len());
     let others = [Contestant::LowerTarget, Contestant::Oracle];
-    let found = backtest(&series, &options.world(&series), &options.settings, history, &others)?;
+    let found = backtest(&series, &world, &options.settings, history, &others)?;
     if let Some(path) = &options.floors {
         write_floors(path, &series, &found).map_err(WriteError::of("--floors", path))?;
     }
     if let Some(path) = &options.report {
-        let name = options.csv.file_name().unwrap_or_default().to_string_lossy();
         std::fs::write(path, page::render(&name, &series, &found))
             .map_err(WriteError::of("--report", path))?;
     }
@@ -119,14 +211,14 @@ fn run_to_end(options: &BacktestOptions, out: &mut dyn Write) -> Result<(), Fore
     Ok(out.flush()?)
 }
 
-fn series(options: &BacktestOptions) -> Result<Series, SeriesError> {
-    if options.csv.as_os_str() == "-" {
-        return read(&options.csv, io::stdin().lock());
+fn series(path: &Path) -> Result<Series, SeriesError> {
+    if path.as_os_str() == "-" {
+        return read(path, io::stdin().lock());
     }
-    let file = File::open(&options.csv).map(BufReader::new);
+    let file = File::open(path).map(BufReader::new);
     let mut input =
-        file.map_err(|error| SeriesError { path: options.csv.clone(), line: None, problem: error.into() })?;
-    read(&options.csv, &mut input as &mut dyn BufRead)
+        file.map_err(|error| SeriesError { path: path.to_owned(), line: None, problem: error.into() })?;
+    read(path, &mut input as &mut dyn BufRead)
 }
 
 /// Writes the floor of each minute. 0 is no floor.
@@ -237,7 +329,7 @@ mod tests {
         ];
         let options = parsed(options::command("concertina"), &words, options::options).unwrap();
         let mut out = Vec::new();
-        run_to_end(&options, &mut out).unwrap();
+        run_to_end(&options, None, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let ppm = |name: &str| {
             let (_, rest) = text.split_once(&format!("\"name\": \"{name}\"")).unwrap();

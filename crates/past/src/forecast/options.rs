@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
+use crate::advise::source::{self, PastSource};
 use ::backtest::replay::World;
 use ::backtest::series::Series;
 use ::forecast::Settings;
@@ -22,11 +23,25 @@ const MOST_PODS_BY_DEFAULT: i32 = 1_000;
 /// The days that only teach, unless the series is short.
 const HISTORY: Duration = Duration::from_hours(7 * 24);
 
+/// Where the load comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Origin {
+    /// `--csv`: a file. `-` means standard input.
+    Csv(PathBuf),
+    /// The past of an HPA.
+    Hpa {
+        /// Its name.
+        name: String,
+        /// Where it and its past come from.
+        source: Box<PastSource>,
+    },
+}
+
 /// The options of `forecast backtest`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BacktestOptions {
-    /// `--csv`: the file of the load. `-` means standard input.
-    pub csv: PathBuf,
+    /// Where the load comes from.
+    pub origin: Origin,
     /// `--floors`: the file for the floors.
     pub floors: Option<PathBuf>,
     /// `--report`: the file for the HTML page.
@@ -55,6 +70,15 @@ impl BacktestOptions {
         usize::try_from(self.history.as_secs() / 60).unwrap_or(usize::MAX).min(minutes / 2)
     }
 
+    /// An HPA of a cluster and its workload, with the age of the metric and the seed of the command line.
+    pub fn world_of(&self, world: World) -> World {
+        World { metric_age: self.metric_age(), seed: self.seed, ..world }
+    }
+
+    fn metric_age(&self) -> i64 {
+        i64::try_from(self.metric_age.as_secs()).unwrap_or(i64::MAX)
+    }
+
     /// The HPA and its workload.
     pub fn world(&self, series: &Series) -> World {
         let peak = series.loads.iter().flatten().copied().fold(0.0, f64::max);
@@ -67,7 +91,7 @@ impl BacktestOptions {
             min_replicas: 1,
             behavior: None,
             pod_start: self.pod_start,
-            metric_age: i64::try_from(self.metric_age.as_secs()).unwrap_or(i64::MAX),
+            metric_age: self.metric_age(),
             max_replicas: self.max_replicas.unwrap_or(enough),
             seed: self.seed,
         }
@@ -80,7 +104,11 @@ pub fn command(program: &str) -> Command {
         .no_binary_name(true)
         .bin_name(format!("{program} forecast"))
         .about("Tries floors from the load of earlier days.")
-        .after_help(format!("Example:\n\x20 {program} forecast backtest --csv load.csv"))
+        .after_help(format!(
+            "Examples:\n\
+             \x20 {program} forecast backtest --csv load.csv\n\
+             \x20 {program} forecast backtest -n shop web --prometheus http://localhost:9090",
+        ))
         .subcommand_required(true)
         .disable_help_subcommand(true)
         .subcommand(backtest())
@@ -89,19 +117,32 @@ pub fn command(program: &str) -> Command {
 /// Returns the subcommand `backtest` with its flags.
 fn backtest() -> Command {
     let path = |name, help| option(name, "file", help).value_parser(value_parser!(PathBuf));
-    Command::new("backtest")
+    let of_hpa = ["target", "pod-start", "max-replicas"];
+    source::arguments(Command::new("backtest"))
         .about("Replays a recorded load with an HPA alone, with a floor, with a lower target and with an oracle")
         .long_about(
             "Replays a recorded load with an HPA on cpu, in steps of 15 seconds: alone, with a floor from the load of\n\
              earlier days, alone with a target of 45 %, and with an oracle as the floor. The decisions are those of\n\
              the controller. A floor uses only the load before its minute. No cluster is read or written.\n\n\
              The file has the columns minute,load: the first minute in RFC 3339, then one row per minute, whose\n\
-             minute may be empty. The load is in pods at 100 % utilization. An empty load is a gap.",
+             minute may be empty. The load is in pods at 100 % utilization. An empty load is a gap.\n\n\
+             With the name of an HPA instead of a file, the load, the target, the bounds and the start of pods are\n\
+             those of the HPA and its past in Prometheus.",
         )
         .after_help(
             "Exit code: 0 if there is a result, 1 if a file cannot be read or written, 2 for an invalid command line.",
         )
-        .arg(path("csv", "File of the load; - reads standard input").required(true))
+        .arg(
+            Arg::new("name")
+                .help("HPA whose past is the load; needs --prometheus")
+                .conflicts_with_all(of_hpa)
+                .requires("prometheus"),
+        )
+        .arg(
+            path("csv", "File of the load; - reads standard input")
+                .required_unless_present("name")
+                .conflicts_with_all(["name", "prometheus"]),
+        )
         .arg(path("floors", "File to write the floor of each minute to"))
         .arg(path("report", "HTML page with charts of the load, the pods and the worst hours"))
         .arg(output(&["text", "json", "yaml"]))
@@ -198,8 +239,12 @@ pub fn options(matches: &ArgMatches) -> Result<BacktestOptions, CliError> {
     let Some(("backtest", matches)) = matches.subcommand() else {
         return Err(CliError::Subcommand("a subcommand of forecast is missing".to_owned()));
     };
-    let Some(csv) = matches.get_one::<PathBuf>("csv").cloned() else {
-        return Err(CliError::Subcommand("--csv is missing".to_owned()));
+    let source = PastSource::from_matches(matches)?.map(Box::new);
+    let name = matches.get_one::<String>("name").cloned();
+    let origin = match (name.zip(source), matches.get_one::<PathBuf>("csv").cloned()) {
+        (Some((name, source)), _) => Origin::Hpa { name, source },
+        (None, Some(csv)) => Origin::Csv(csv),
+        (None, None) => return Err(CliError::Subcommand("--csv is missing".to_owned())),
     };
     let number = |name: &str| matches.get_one::<f64>(name).copied();
     let pod_start = matches.get_one::<(f64, f64)>("pod-start").copied().unwrap_or((60.0, 180.0));
@@ -211,7 +256,7 @@ pub fn options(matches: &ArgMatches) -> Result<BacktestOptions, CliError> {
     settings.calendar.holidays =
         matches.get_many::<Date>("holiday").into_iter().flatten().copied().collect::<BTreeSet<_>>();
     Ok(BacktestOptions {
-        csv,
+        origin,
         floors: matches.get_one::<PathBuf>("floors").cloned(),
         report: matches.get_one::<PathBuf>("report").cloned(),
         output: Output::from_matches(matches),
@@ -258,6 +303,10 @@ mod tests {
         for (words, expected) in [
             ("", "backtest"),
             ("backtest", "--csv"),
+            ("backtest web", "--prometheus"),
+            ("backtest web --prometheus http://a --csv b", "--csv"),
+            ("backtest web --prometheus http://a --target 50", "--target"),
+            ("backtest --csv a --prometheus http://a", "cannot be used with"),
             ("backtest --csv a --target 0", "--target"),
             ("backtest --csv a --pod-start 3m-1m", "must be from low to high"),
             ("backtest --csv a --metric-age 1h", "must be from 1s to 10m"),

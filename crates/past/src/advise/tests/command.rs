@@ -14,6 +14,8 @@ use super::*;
 use crate::advise::objects::Objects;
 use crate::advise::report::Report;
 use crate::advise::{AdviseError, answer, options};
+use crate::forecast;
+use crate::forecast::options::Origin;
 use ::cluster::client::Clients;
 use terminal::options::{cluster, parsed};
 use terminal::progress::Progress;
@@ -206,6 +208,37 @@ async fn prometheus_without_an_answer_is_an_error() {
     rig.servers.serve("prometheus:9090", |_| PageResponse::matrix(&[]));
     let text = rig.run(&["--days", "3"]).await.unwrap();
     assert!(text.contains("  shop/large: Prometheus has no container_cpu_usage_seconds_total"), "{text}");
+}
+
+#[tokio::test]
+async fn backtest_reads_the_past_of_an_hpa() {
+    let rig = world();
+    let run = async |name: &'static str| {
+        let words = ["backtest", name, "-n", "shop", "--prometheus", "http://prometheus:9090", "--days", "4"];
+        let words = [&words[..], &["-o", "json"]].concat();
+        let options = parsed(forecast::options::command("concertina"), &words, forecast::options::options);
+        let options = options.unwrap();
+        let Origin::Hpa { source, .. } = &options.origin else { panic!("{options:?}") };
+        let reading = cluster::at_kubectl_rate(cluster::reads_only());
+        let clients = Clients::over(rig.cluster.connector(), &reading).unwrap();
+        let servers = rig.servers.clone();
+        let dial = Arc::new(InMemory::new(move |address: &str| servers.dial(address)));
+        let played =
+            forecast::past_of(&options, name, source, Some((&clients, "default")), dial, rig.now).await?;
+        let mut out = Vec::new();
+        forecast::run_to_end(&options, Some(played), &mut out)?;
+        Ok::<Value, forecast::ForecastError>(serde_json::from_slice(&out).unwrap())
+    };
+    let document = run("large").await.unwrap();
+    // Two of four days are judged, with ten pods at least.
+    assert_eq!(document["choice"]["judgedFrom"], "2026-11-04T00:00:00Z");
+    assert!(document["runs"][0]["podHours"].as_f64().unwrap() > 480.0, "{document}");
+    for (name, expected) in [
+        ("new", "HPA shop/new: 2 days of its load are known: three are needed"),
+        ("old", "there is no HPA shop/old: pass its namespace with -n"),
+    ] {
+        assert_eq!(run(name).await.unwrap_err().to_string(), expected);
+    }
 }
 
 #[test]
