@@ -1,8 +1,14 @@
 //! Unserved load and pods of the contestants on recorded series, relative to the HPA alone: `CONCERTINA_SERIES=FOLDER
 //! cargo bench -p backtest`. The folder has files `NAME.csv.gz`. Arguments select series by a part of their name, and
-//! `key=value` changes `budget`, `age`, `target` or `value`. `others=0` omits the other contestants.
+//! `key=value` changes `budget`, `age`, `target` or `value`. `others=0` omits the other contestants, and `chart=FILE`
+//! draws the means.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may fail")]
+
+#[path = "series/contestants.rs"]
+mod contestants;
+#[path = "series/table.rs"]
+mod table;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,10 +16,13 @@ use std::io::BufReader;
 use std::path::Path;
 
 use backtest::contest::{Backtest, Contestant, backtest};
-use backtest::replay::World;
+use backtest::replay::{Run, World, replay};
 use backtest::series::{Series, read};
 use flate2::read::GzDecoder;
 use forecast::Settings;
+
+use self::contestants::contestants;
+use self::table::Table;
 
 /// Minutes that only teach.
 const HISTORY: usize = 7 * 1440;
@@ -27,12 +36,10 @@ fn main() {
     };
     let (parameters, names): (Vec<_>, Vec<_>) =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).partition(|word| word.contains('='));
-    let parameters: BTreeMap<&str, f64> = parameters
-        .iter()
-        .filter_map(|word| word.split_once('='))
-        .map(|(key, value)| (key, value.parse().expect("a number")))
-        .collect();
-    let parameter = |key, default| parameters.get(key).copied().unwrap_or(default);
+    let parameters: BTreeMap<&str, &str> =
+        parameters.iter().filter_map(|word| word.split_once('=')).collect();
+    let parameter =
+        |key, default| parameters.get(key).map_or(default, |value| value.parse::<f64>().expect("a number"));
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .expect("the folder of series")
         .map(|file| file.expect("a file").path())
@@ -48,11 +55,11 @@ fn main() {
         ..Settings::default()
     };
     println!(
-        "{:<14} {:<18} {:>8} {:>6} {:>7} {:>6} {:>7} {:>6} {:>7} {:>5} {:>5} {:>5}  reason at the end",
-        "series", "class", "alone", "floor", "pods", "t45", "pods", "oracle", "pods", "cover", "rise", "on"
+        "{:<14} {:<18} {:>8} {:>6} {:>7} {:>5} {:>5} {:>5}  reason at the end",
+        "series", "class", "alone", "floor", "pods", "cover", "rise", "on"
     );
-    let mut classes: BTreeMap<&str, Vec<[f64; 6]>> = BTreeMap::new();
-    let mut worse = Vec::new();
+    let mut table = Table::default();
+    let (mut worse, mut beaten) = (Vec::new(), Vec::new());
     for path in files {
         let series = series(&path);
         let history = HISTORY.min(series.loads.len() / 2);
@@ -66,60 +73,51 @@ fn main() {
             max_replicas: integer(peak / 0.6 * 2.0),
             seed: 1,
         };
-        let others = [Contestant::LowerTarget, Contestant::Oracle];
-        let others = if parameter("others", 1.0) > 0.0 { &others[..] } else { &[] };
-        let found = backtest(&series, &world, &settings, history, others).expect("a replay");
+        let found = backtest(&series, &world, &settings, history, &[Contestant::Oracle]).expect("a replay");
         let class = class(&series, &found, history);
-        let (unserved, pods) = (relative(&found, true), relative(&found, false));
-        let alone = found.runs[0].1.score.unserved_ppm();
+        let [alone, floor, oracle] = [0, 1, 2].map(|run| &found.runs[run].1);
+        let mut results = vec![("**floor**", relative(floor, alone))];
+        if parameter("others", 1.0) > 0.0 {
+            for (name, world, floors) in contestants(&series, &world) {
+                let run = replay(&series, &world, &floors, history).expect("a replay");
+                results.push((name, relative(&run, alone)));
+            }
+        }
+        results.push(("oracle, at 90 %", relative(oracle, alone)));
         let on = found.floors.floors.iter().skip(history).filter(|floor| **floor > 0).count();
         let name = path.file_name().expect("a name").to_string_lossy().replace(".csv.gz", "");
+        let [unserved, pods] = results[0].1;
         println!(
-            "{:<14} {:<18} {:>8.0} {:>6.2} {:>7.3} {:>6.2} {:>7.3} {:>6.2} {:>7.3} {:>5.3} {:>5.2} {:>5.2}  {}",
+            "{:<14} {:<18} {:>8.0} {:>6.2} {:>7.3} {:>5.3} {:>5.2} {:>5.2}  {}",
             name,
             class,
-            alone,
-            unserved[0],
-            pods[0],
-            unserved[1],
-            pods[1],
-            unserved[2],
-            pods[2],
+            alone.score.unserved_ppm(),
+            unserved,
+            pods,
             found.floors.coverage,
             found.floors.coverage_rising.unwrap_or(f64::NAN),
             on as f64 / (series.loads.len() - history) as f64,
             found.floors.last.reason.sentence(found.floors.last.proposed.unwrap_or_default())
         );
-        let floor = found.runs[1].1.score.unserved_ppm();
-        if floor > alone * 1.02 + 5.0 {
-            worse.push(format!("{name}: {alone:.0} -> {floor:.0} ppm"));
+        if floor.score.unserved_ppm() > alone.score.unserved_ppm() * 1.02 + 5.0 {
+            worse.push(format!("{name}: {unserved:.2}"));
         }
-        classes.entry(class).or_default().push([
-            unserved[0],
-            pods[0],
-            unserved[1],
-            pods[1],
-            unserved[2],
-            pods[2],
-        ]);
-    }
-    println!("\nmedian / mean / worst, relative to the HPA alone");
-    println!(
-        "{:<18} {:>2}  {:<20} {:<20} {:<20} {:<20}",
-        "class", "n", "unserved", "pods", "unserved t45", "pods t45"
-    );
-    for (class, rows) in &classes {
-        print!("{class:<18} {:>2}", rows.len());
-        for column in 0..4 {
-            let mut values: Vec<f64> = rows.iter().map(|row| row[column]).collect();
-            values.sort_by(f64::total_cmp);
-            let mean = values.iter().sum::<f64>() / values.len() as f64;
-            let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
-            print!("  {median:.3}/{mean:.3}/{:.3}", values[values.len() - 1]);
+        // Each contestant but the oracle that loses less of its load for the same pods.
+        for (other, [less, cost]) in &results[1..results.len() - 1] {
+            if alone.score.unserved_ppm() >= CALM && *less < 0.98 * unserved && *cost <= pods + 0.005 {
+                beaten.push(format!(
+                    "{name} by {other}: {less:.2} at {cost:.3}, the floor {unserved:.2} at {pods:.3}"
+                ));
+            }
         }
-        println!();
+        table.add(class, &results);
     }
-    println!("series with more unserved load than the HPA alone (2 % and 5 ppm): {worse:?}");
+    println!("\n{}", table.markdown());
+    println!("more unserved load than the HPA alone (2 % and 5 ppm): {worse:?}");
+    println!("series on which another is better for the same pods: {beaten:#?}");
+    if let Some(path) = parameters.get("chart") {
+        std::fs::write(path, table.chart()).expect("the chart");
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
@@ -132,21 +130,13 @@ fn series(path: &Path) -> Series {
     read(path, BufReader::new(file)).expect("a series")
 }
 
-/// The unserved load or the pods of the other contestants, relative to the HPA alone.
-fn relative(found: &Backtest, unserved: bool) -> [f64; 3] {
-    let value = |name: Contestant| {
-        let run = found.runs.iter().find(|(contestant, _)| *contestant == name);
-        run.map_or(
-            f64::NAN,
-            |(_, run)| {
-                if unserved { run.score.unserved_ppm() } else { run.score.pod_hours() }
-            },
-        )
-    };
-    [Contestant::Floor, Contestant::LowerTarget, Contestant::Oracle].map(|name| {
-        let (alone, other) = (value(Contestant::Alone), value(name));
-        if alone > 0.0 { other / alone } else { 1.0 + other }
-    })
+/// The unserved load and the pods, relative to the HPA alone.
+fn relative(run: &Run, alone: &Run) -> [f64; 2] {
+    let relative = |run: f64, alone: f64| if alone > 0.0 { run / alone } else { 1.0 + run };
+    [
+        relative(run.score.unserved_ppm(), alone.score.unserved_ppm()),
+        relative(run.score.pod_hours(), alone.score.pod_hours()),
+    ]
 }
 
 /// A series is calm if the HPA alone is hardly short. It has a pattern if the median of earlier days explains half of
