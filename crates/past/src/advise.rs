@@ -41,7 +41,7 @@ use backtest::replay::ReplayError;
 use clock::SharedClock;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use sources::{Dial, PastServer, TlsError};
+use sources::{Dial, PastServer, SourceError, TlsError};
 use tokio_util::sync::CancellationToken;
 
 use self::objects::{Hpa, Objects};
@@ -54,6 +54,9 @@ use crate::WriteError;
 use terminal::ending::on_another_thread;
 use terminal::options::EncodeError;
 use terminal::progress::Progress;
+
+/// The HPAs in a row without an answer after which Prometheus is not asked again: a query has a time limit of a minute.
+const MOST_SILENT: usize = 4;
 
 /// The charts of the page, by namespace and name.
 pub(crate) type Charts = BTreeMap<(String, String), String>;
@@ -151,9 +154,13 @@ async fn answer(
     }
     let end = source::end(now);
     let server = source.server(dial);
-    let done = AtomicUsize::new(0);
+    let (done, silent) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let draws = options.report.is_some();
     let advices = stream::iter(&hpas).map(async |hpa| {
-        let advice = advise_on(&server, hpa, end, source.days, options.report.is_some()).await;
+        let advice = match silent.load(Ordering::Relaxed) {
+            MOST_SILENT.. => Ok(unreadable(hpa, "not asked, because it answered no query before".to_owned())),
+            _ => advise_on(&server, hpa, end, source.days, draws, &silent).await,
+        };
         done.fetch_add(1, Ordering::Relaxed);
         advice
     });
@@ -170,11 +177,11 @@ async fn answer(
         charts.extend(chart.map(|chart| ((row.namespace.clone(), row.name.clone()), chart)));
         rows.push(row);
     }
-    let unreadable = |row: &Row| match &row.refused {
+    let error_of = |row: &Row| match &row.refused {
         Some(Refusal::Unreadable { error }) => Some(error.clone()),
         _ => None,
     };
-    if let Some(errors) = rows.iter().map(unreadable).collect::<Option<Vec<_>>>() {
+    if let Some(errors) = rows.iter().map(error_of).collect::<Option<Vec<_>>>() {
         let error = errors.into_iter().next().unwrap_or_default();
         return Err(AdviseError::Prometheus { url: source.prometheus.to_string(), error });
     }
@@ -205,21 +212,30 @@ async fn advise_on(
     end: Timestamp,
     days: usize,
     draws: bool,
+    silent: &AtomicUsize,
 ) -> Result<Advice, AdviseError> {
     if matches!(hpa.today, Err(Refusal::Invalid { .. })) {
         return evaluate(hpa, None, draws);
     }
     match history::read(server, hpa, end, days).await {
         Ok(recording) => {
+            silent.store(0, Ordering::Relaxed);
             let hpa = hpa.clone();
             on_another_thread(move || evaluate(&hpa, Some(&recording), draws)).await
         }
         Err(error) => {
-            let refusal = Refusal::Unreadable { error: error.to_string() };
-            let row = Row::new(hpa, Err(refusal), Vec::new(), None);
-            Ok(Advice { row, chart: None, missing: Vec::new() })
+            if matches!(error, SourceError::Request(_)) {
+                silent.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(unreadable(hpa, error.to_string()))
         }
     }
+}
+
+/// The row of an HPA whose past cannot be read.
+fn unreadable(hpa: &Hpa, error: String) -> Advice {
+    let row = Row::new(hpa, Err(Refusal::Unreadable { error }), Vec::new(), None);
+    Advice { row, chart: None, missing: Vec::new() }
 }
 
 /// Advises on an HPA from its recording.
@@ -245,12 +261,19 @@ fn evaluate(hpa: &Hpa, recording: Option<&Recording>, draws: bool) -> Result<Adv
         _ => None,
     };
     let is_missing = |column: &Column| {
-        let applies = *column != Column::ReplicaSets || hpa.kind == "Deployment";
+        let applies = !matches!(column, Column::ReplicaSets | Column::Age) || hpa.kind == "Deployment";
         recording.is_some_and(|recording| applies && !recording.has(*column))
     };
     // Without usage or requests, the HPA is refused for this reason.
-    let optional =
-        [Column::Replicas, Column::Ready, Column::ReplicaSets, Column::Min, Column::Max, Column::Target];
+    let optional = [
+        Column::Replicas,
+        Column::Ready,
+        Column::ReplicaSets,
+        Column::Min,
+        Column::Max,
+        Column::Target,
+        Column::Age,
+    ];
     let missing = optional.into_iter().filter(|_| searched.is_ok()).filter(is_missing).collect();
     let known = load.map(|load| (load.request, load.days()));
     let row = Row::new(hpa, searched.and_then(|searched| searched.outcome), findings, known);

@@ -106,6 +106,10 @@ impl Workload {
             if !exists {
                 continue;
             }
+            // The counter of a container that is restarted starts again.
+            if minute % 1000 == place {
+                pod.used = 0.0;
+            }
             let second = i32::try_from(place * 7 % 60).unwrap();
             let rate = if is_ready { rate } else { 0.0 };
             let used = pod.used + rate * f64::from(second);
@@ -128,6 +132,8 @@ impl Workload {
             let is_ready = u8::from(is_ready);
             writeln!(out, "kube_pod_status_ready{{{pod},condition=\"true\"}} {is_ready} {of_state}")?;
         }
+        let deployment = format!("namespace=\"{namespace}\",deployment=\"{name}\"");
+        writeln!(out, "kube_deployment_created{{{deployment}}} 1000000000 {of_state}")?;
         let replica_set = format!("namespace=\"{namespace}\",replicaset=\"{name}-6d4f9c\"");
         writeln!(out, "kube_replicaset_spec_replicas{{{replica_set}}} {count} {of_state}")?;
         let hpa = format!("namespace=\"{namespace}\",horizontalpodautoscaler=\"{name}\"");

@@ -30,6 +30,7 @@ impl Column {
             Self::Max => "max",
             Self::Target => "target",
             Self::Memory => "memory",
+            Self::Age => "age",
         }
     }
 
@@ -45,6 +46,7 @@ impl Column {
             Self::Max => "kube_horizontalpodautoscaler_spec_max_replicas",
             Self::Target => "kube_horizontalpodautoscaler_spec_target_metric",
             Self::Memory => "container_memory_working_set_bytes",
+            Self::Age => "kube_deployment_created",
         }
     }
 
@@ -74,7 +76,10 @@ impl Column {
                 "sum({metric}{{{of_pods},container!=\"\",container!=\"POD\"}}) / sum({})",
                 request("memory")
             ),
-            Self::ReplicaSets | Self::Memory => return None,
+            Self::Age if hpa.kind == "Deployment" => {
+                format!("time() - max({metric}{{namespace=\"{namespace}\",deployment=\"{target}\"}})")
+            }
+            Self::ReplicaSets | Self::Memory | Self::Age => return None,
             Self::Replicas | Self::Min | Self::Max => format!("max({metric}{{{of_hpa}}})"),
             Self::Target => {
                 let is_value = hpa.today.as_ref().is_ok_and(|today| today.cores.is_some());
@@ -173,7 +178,7 @@ mod tests {
              pod=~\"web\\\\.v1-[a-z0-9]+-[a-z0-9]{5}\",container!=\"\",container!=\"POD\"}[2m])), \
              \"concertina_column\", \"usage\", \"\", \"\") or label_replace(min(sum by (pod) ("
         ));
-        assert!(!text.contains("memory") && text.matches(" or ").count() == 8, "{text}");
+        assert!(!text.contains("memory") && text.matches(" or ").count() == 9, "{text}");
         // The parser of Prometheus accepts it.
         assert!(promql::Query::parse(&text, None).is_ok());
     }

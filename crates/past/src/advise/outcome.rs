@@ -121,6 +121,18 @@ pub enum Refusal {
         /// The known days.
         days: f64,
     },
+    /// The usage is unknown for a day or longer, up to now.
+    Ended {
+        /// The last known minute.
+        #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
+        at: Timestamp,
+    },
+    /// The target was created less than three days ago.
+    Created {
+        /// The minute.
+        #[cfg_attr(test, schemars(with = "crate::schemas::Time"))]
+        at: Timestamp,
+    },
     /// A rollout is less than three days ago.
     Rollout {
         /// Its last minute.
@@ -193,6 +205,13 @@ impl fmt::Display for Refusal {
             ),
             Self::TooShort { days } => {
                 write!(f, "{} days of its load are known: three are needed", number(round(*days)))
+            }
+            Self::Ended { at } => write!(
+                f,
+                "Prometheus has no container_cpu_usage_seconds_total of its pods after {at}: repair the scrape"
+            ),
+            Self::Created { at } => {
+                write!(f, "its target was created at {at}: ask again three days after it")
             }
             Self::Rollout { at } => {
                 write!(f, "a rollout ended at {at}: ask again three days after it")

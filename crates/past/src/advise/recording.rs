@@ -11,7 +11,8 @@ use backtest::series::Series;
 pub(crate) const DAY: usize = 1440;
 /// The fewest minutes with a known load.
 const FEWEST: usize = 3 * DAY;
-/// A utilization from which a pod is taken to be saturated, and the factor of the load that it hides.
+/// A utilization from which a pod is taken to be saturated, and the factor of the load that it hides. No load is above
+/// the capacity of its pods times the factor: a counter that jumps is no load.
 const SATURATED: (f64, f64) = (0.98, 1.5);
 /// The highest capacity of a pod, in its requests.
 const MOST_CAPACITY: f64 = 10.0;
@@ -45,11 +46,13 @@ pub enum Column {
     Target,
     /// The memory usage of all pods, relative to their requests.
     Memory,
+    /// The age of the target in seconds.
+    Age,
 }
 
 impl Column {
     /// All columns.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Usage,
         Self::LowestRequest,
         Self::HighestRequest,
@@ -60,6 +63,7 @@ impl Column {
         Self::Max,
         Self::Target,
         Self::Memory,
+        Self::Age,
     ];
 }
 
@@ -114,7 +118,8 @@ impl Recording {
         pods.filter(|pods| *pods > 0.0)
     }
 
-    /// The last minute that a rollout or a change of the requests affects, with its reason.
+    /// The last minute that another target of the same name, a rollout or a change of the requests affects, with its
+    /// reason.
     fn last_change(&self, request: f64) -> Option<(usize, Refusal)> {
         let differs = |column| {
             let values = self.known(column, 0).filter(|(_, value)| (value / request - 1.0).abs() > 0.01);
@@ -124,10 +129,10 @@ impl Recording {
         let rollout = self.known(Column::ReplicaSets, 0).filter(|(_, sets)| *sets > 1.0).last();
         let requests = requests.map(|minute| (minute, Refusal::RequestsChanged { at: self.time(minute) }));
         let rollout = rollout.map(|(minute, _)| (minute, Refusal::Rollout { at: self.time(minute) }));
-        match (requests, rollout) {
-            (Some(requests), Some(rollout)) if rollout.0 > requests.0 => Some(rollout),
-            (requests, rollout) => requests.or(rollout),
-        }
+        let created = self.known(Column::Age, 0).last();
+        let created = created.and_then(|(minute, age)| minute.checked_sub(index(age / 60.0)));
+        let created = created.map(|minute| (minute, Refusal::Created { at: self.time(minute) }));
+        [created, requests, rollout].into_iter().flatten().max_by_key(|(minute, _)| *minute)
     }
 
     /// The bounds of the time that a pod takes to start, in seconds: 10 % and 90 % of the recorded ones.
@@ -160,6 +165,10 @@ impl Recording {
         if !self.has(Column::Usage) {
             return Err(Refusal::NoUsage);
         }
+        let last = self.known(Column::Usage, 0).last().map(|(minute, _)| minute);
+        if let Some(last) = last.filter(|last| self.minutes - last > DAY) {
+            return Err(Refusal::Ended { at: self.time(last) });
+        }
         let request = self.known(Column::HighestRequest, 0).last().map(|(_, cores)| cores);
         let request = request.filter(|cores| *cores > 0.0).ok_or(Refusal::NoRequests)?;
         let change = self.last_change(request);
@@ -177,8 +186,9 @@ impl Recording {
         let capacity = if highest > 1.05 { ((highest * 4.0).ceil() / 4.0).min(MOST_CAPACITY) } else { 1.0 };
         let load = |minute: usize| {
             let load = self.at(Column::Usage, minute)? / request / capacity;
-            let is_saturated = capacity == 1.0 && utilization(minute).is_some_and(|used| used >= SATURATED.0);
-            Some(if is_saturated { load * SATURATED.1 } else { load })
+            let Some(pods) = self.pods(minute) else { return Some(load) };
+            let is_saturated = capacity == 1.0 && load >= SATURATED.0 * pods;
+            Some(if is_saturated { load * SATURATED.1 } else { load }.min(pods * SATURATED.1))
         };
         Ok(Load {
             from,
@@ -209,9 +219,16 @@ pub struct Load {
 }
 
 impl Load {
-    /// The number of days.
+    /// The number of known days.
     pub fn days(&self) -> f64 {
-        self.series.loads.len() as f64 / DAY as f64
+        self.series.loads.iter().flatten().count() as f64 / DAY as f64
+    }
+
+    /// The minute before which a share of the load is known.
+    pub(crate) fn minute_of(&self, share: f64) -> usize {
+        let known = |(minute, load): (usize, &Option<f64>)| load.map(|_| minute);
+        let minutes: Vec<usize> = self.series.loads.iter().enumerate().filter_map(known).collect();
+        minutes.get(index(minutes.len() as f64 * share)).copied().unwrap_or_default()
     }
 
     /// The utilization in percent that the pods reached in at least `minutes` minutes.

@@ -149,7 +149,7 @@ struct Searched<'a> {
 /// Returns the error of a constant of the replay, so none.
 pub fn search(today: &Today, recording: &Recording, load: &Load) -> Result<Search, ReplayError> {
     let minutes = load.series.loads.len();
-    let split = index(minutes as f64 * FITTED);
+    let split = load.minute_of(FITTED);
     let part = |from: usize, to: usize| Series {
         start: load.series.time(from),
         loads: load.series.loads.get(from..to).unwrap_or_default().to_vec(),

@@ -88,6 +88,7 @@ fn column_name(column: Column) -> &'static str {
         Column::Max => "max",
         Column::Target => "target",
         Column::Memory => "memory",
+        Column::Age => "age",
     }
 }
 
@@ -203,6 +204,14 @@ async fn prometheus_without_an_answer_is_an_error() {
     assert_eq!(error, expected);
     // A server that refuses weeks is asked for days.
     assert!(rig.servers.requests().len() > 3);
+    // One that never answers is not asked for each of many HPAs.
+    let past = Past { days: 3, ..PAST };
+    let many: Vec<Value> = (0..50).map(|at| named(&format!("web-{at}"), past)).collect();
+    let rig = Rig::new(&many, BTreeMap::new());
+    rig.servers.serve("prometheus:9090", |_| PageResponse::json(503, &json!({})));
+    let error = rig.run(&[]).await.unwrap_err().to_string();
+    assert!(error.ends_with("the server answers 503 Service Unavailable"), "{error}");
+    assert!(rig.servers.requests().len() <= 12, "{}", rig.servers.requests().len());
     // What Prometheus lacks is named.
     let rig = world();
     rig.servers.serve("prometheus:9090", |_| PageResponse::matrix(&[]));

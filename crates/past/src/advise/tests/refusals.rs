@@ -62,6 +62,22 @@ fn unknown_past_has_a_reason() {
             }),
         ),
         (
+            "Prometheus has no container_cpu_usage_seconds_total of its pods after 2026-11-04T23:59:00Z: repair the \
+             scrape",
+            unknown(|recording| {
+                let usage: Vec<_> = recording.known(Column::Usage, 0).take(3 * DAY - 2).collect();
+                *recording = without(recording, &[Column::Usage]);
+                for (minute, value) in usage {
+                    recording.set(Column::Usage, minute + 2, value);
+                }
+                set_all(recording, Column::HighestRequest, 4 * DAY - 1..4 * DAY, 0.5);
+            }),
+        ),
+        (
+            "its target was created at 2026-11-04T00:00:00Z: ask again three days after it",
+            unknown(|recording| recording.set(Column::Age, 3 * DAY, DAY as f64 * 60.0)),
+        ),
+        (
             "a rollout ended at 2026-11-04T00:00:00Z: ask again three days after it",
             unknown(|recording| set_all(recording, Column::ReplicaSets, 2870..2881, 2.0)),
         ),
@@ -94,6 +110,39 @@ fn rollout_before_three_days_starts_the_load() {
     let load = recording.load().unwrap();
     assert_eq!((load.from, load.series.loads.len()), (5, 4 * DAY - 5));
     assert_eq!(load.series.start, recording.time(5));
+}
+
+/// A counter that jumps, values that are no numbers, and a day without values.
+#[test]
+fn bad_values_hardly_change_the_load() {
+    let usual = RECORDED.load().unwrap();
+    let mut recording = RECORDED.clone();
+    let jump = recording.at(Column::Usage, 3000).unwrap();
+    recording.set(Column::Usage, 3000, 1000.0 * jump);
+    for value in [f64::NAN, f64::INFINITY, -1.0] {
+        recording.set(Column::Usage, 3001, value);
+    }
+    let load = recording.load().unwrap();
+    let pods = recording.at(Column::Ready, 3000).unwrap();
+    assert_eq!(load.capacity, usual.capacity);
+    assert_eq!(load.series.loads[3000], Some(1.5 * pods));
+    assert_eq!(load.series.loads[3001], usual.series.loads[3001]);
+    let mut gap = without(&recording, &[Column::Usage]);
+    for (minute, value) in RECORDED.known(Column::Usage, 0) {
+        if !(2 * DAY..3 * DAY - 5).contains(&minute) {
+            gap.set(Column::Usage, minute, value);
+        }
+    }
+    let load = gap.load().unwrap();
+    assert!((load.days() - 3.0).abs() < 0.01, "{}", load.days());
+    // Seven tenths of the known minutes.
+    assert_eq!(load.minute_of(0.7), 3 * DAY + 143);
+}
+
+#[test]
+fn workload_without_load_is_refused() {
+    let found = refused(|recording| set_all(recording, Column::Usage, 0..4 * DAY, 0.0));
+    assert!(found.starts_with("a replay of today's settings costs "), "{found}");
 }
 
 #[test]
