@@ -72,12 +72,12 @@ pub(crate) fn arguments(command: Command) -> Command {
     cluster::arguments(command)
 }
 
-fn url(text: &str) -> Result<Uri, String> {
+fn url(text: &str) -> Result<Uri, &'static str> {
     let url = text.trim_end_matches('/').parse::<Uri>().ok().filter(|url| {
         let has_user = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
         matches!(url.scheme_str(), Some("http" | "https")) && !has_user && url.query().is_none()
     });
-    url.ok_or_else(|| "must be http:// or https:// with a host, without user and query".to_owned())
+    url.ok_or("must be http:// or https:// with a host, without user and query")
 }
 
 impl PastSource {

@@ -219,19 +219,19 @@ fn metric_age(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a percentage, with or without its sign.
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> Result<f64, &'static str> {
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
     let share = percent.ok().filter(|percent| (0.0..=100.0).contains(percent));
-    share.map(|percent| percent / 100.0).ok_or_else(|| "must be from 0% to 100%".to_owned())
+    share.map(|percent| percent / 100.0).ok_or("must be from 0% to 100%")
 }
 
-fn value(text: &str) -> Result<f64, String> {
+fn value(text: &str) -> Result<f64, &'static str> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=1e6).contains(value));
-    value.ok_or_else(|| "must be a number from 0 to 1000000".to_owned())
+    value.ok_or("must be a number from 0 to 1000000")
 }
 
-fn time_zone(name: &str) -> Result<TimeZone, String> {
-    schedule::time_zone(name).ok_or_else(|| "no time zone has this name".to_owned())
+fn time_zone(name: &str) -> Result<TimeZone, &'static str> {
+    schedule::time_zone(name).ok_or("no time zone has this name")
 }
 
 /// Reads the options from the arguments.
