@@ -209,27 +209,30 @@ impl Report {
                 "HPA", "target %", "replicas", "window s", "predicted", "judged", "unserved ppm", "sure"
             );
             for (row, advice) in &advised {
-                let _ = writeln!(text, "{:<width$}  {}", row.title(), line(row, advice));
+                let _ = writeln!(text, "{:<width$}  {}", row.title(), advice.cells(row));
             }
             text.push_str("predicted and judged: pod-hours saved per week in the first 70 % and the last 30 % of the time\n");
         }
         let Totals { hpas, saved, spent } = &self.totals;
-        let _ = writeln!(
+        let _ = write!(
             text,
-            "\nOf {}, {} can save {} pod-hours per week ({} core-hours; predicted {}),",
+            "\nOf {}, {} can save {} pod-hours per week ({} core-hours; predicted {})",
             counted(*hpas, "HPA"),
             saved.hpas,
             number(saved.judged_pod_hours),
             number(saved.judged_core_hours),
             number(saved.predicted_pod_hours)
         );
-        let _ = writeln!(
-            text,
-            "and {} can serve better for {} pod-hours more (predicted {})",
-            spent.hpas,
-            number(-spent.judged_pod_hours),
-            number(-spent.predicted_pod_hours)
-        );
+        if spent.hpas > 0 {
+            let _ = write!(
+                text,
+                ",\nand {} can serve better for {} pod-hours more (predicted {})",
+                spent.hpas,
+                number(-spent.judged_pod_hours),
+                number(-spent.predicted_pod_hours)
+            );
+        }
+        text.push('\n');
         self.refusals(&mut text);
         let found = self.hpas.iter().flat_map(|row| row.findings.iter().map(move |found| (row, found)));
         let found: Vec<String> = found.map(|(row, found)| format!("  {}: {found}\n", row.title())).collect();
@@ -260,33 +263,72 @@ impl Report {
     }
 }
 
-/// The cells of an advice.
-fn line(row: &Row, advice: &Proposal) -> String {
-    let changed = |from: String, to: String| if from == to { from } else { format!("{from}→{to}") };
-    let Advised { settings: to, fitted, judged } = &advice.advised;
-    let today = row.today.unwrap_or(*to);
-    let replicas = |choice: &Choice| format!("{}-{}", choice.min_replicas, choice.max_replicas);
-    let floor = advice.with_floor.as_ref().map(|floor| {
+/// An advice in words: settings as they are, or as `today→advised`.
+struct Words {
+    target: String,
+    replicas: String,
+    window: String,
+    unserved: String,
+    floor: Option<String>,
+}
+
+impl Words {
+    fn new(row: &Row, advice: &Proposal) -> Self {
+        let changed = |from: String, to: String| if from == to { from } else { format!("{from}→{to}") };
+        let Advised { settings: to, judged, .. } = &advice.advised;
+        let today = row.today.unwrap_or(*to);
+        let replicas = |choice: &Choice| format!("{}-{}", choice.min_replicas, choice.max_replicas);
+        let window = |choice: &Choice| choice.scale_down_window_seconds.to_string();
+        let floor = advice.with_floor.as_ref().map(|floor| {
+            format!(
+                "with a floor: target {} %, {} saved",
+                floor.settings.target,
+                percent(floor.judged.saved_share())
+            )
+        });
+        Self {
+            target: match &row.average_value {
+                Some(Changed { today, advised: Some(advised) }) => changed(today.clone(), advised.clone()),
+                _ => changed(today.target.to_string(), to.target.to_string()),
+            },
+            replicas: changed(replicas(&today), replicas(to)),
+            window: changed(window(&today), window(to)),
+            unserved: changed(number(judged.today.unserved_ppm), number(judged.advised.unserved_ppm)),
+            floor,
+        }
+    }
+}
+
+impl Proposal {
+    /// The cells of a table.
+    fn cells(&self, row: &Row) -> String {
+        let Words { target, replicas, window, unserved, floor } = Words::new(row, self);
+        let Advised { fitted, judged, .. } = &self.advised;
         format!(
-            "  with a floor: target {} %, {} saved",
-            floor.settings.target,
-            percent(floor.judged.saved_share())
+            "{target:>9}  {replicas:>13}  {window:>11}  {:>9}  {:>10}  {unserved:>15}  {:<6}{}",
+            number(fitted.saved()),
+            number(judged.saved()),
+            self.sureness.as_str(),
+            floor.map(|floor| format!("  {floor}")).unwrap_or_default(),
         )
-    });
-    format!(
-        "{:>9}  {:>13}  {:>11}  {:>9}  {:>10}  {:>15}  {:<6}{}",
-        match &row.average_value {
-            Some(Changed { today, advised: Some(advised) }) => changed(today.clone(), advised.clone()),
-            _ => changed(today.target.to_string(), to.target.to_string()),
-        },
-        changed(replicas(&today), replicas(to)),
-        changed(today.scale_down_window_seconds.to_string(), to.scale_down_window_seconds.to_string()),
-        number(fitted.saved()),
-        number(judged.saved()),
-        changed(number(judged.today.unserved_ppm), number(judged.advised.unserved_ppm)),
-        advice.sureness.as_str(),
-        floor.unwrap_or_default(),
-    )
+    }
+
+    /// The advice as sentences.
+    pub(crate) fn sentences(&self, row: &Row) -> String {
+        let Words { target, replicas, window, unserved, floor } = Words::new(row, self);
+        let Advised { fitted, judged, .. } = &self.advised;
+        let unit = if row.average_value.is_some() { "" } else { " %" };
+        format!(
+            "Target {target}{unit}, replicas {replicas}, window {window} s: {} {} pod-hours per week (predicted \
+             {}), with {unserved} ppm of the load unserved. Sureness: {}{}. After the change, look at {}.",
+            if judged.saved() < 0.0 { "costs" } else { "saves" },
+            number(judged.saved().abs()),
+            number(fitted.saved().abs()),
+            self.sureness.as_str(),
+            floor.map(|floor| format!("; {floor}")).unwrap_or_default(),
+            self.look_at
+        )
+    }
 }
 
 /// The file names and the texts of the patches.

@@ -11,7 +11,7 @@ use super::outcome::{Advised, Choice, Compared, Measured, Refusal, Sureness};
 use super::recording::{Column, DAY, Load, Recording, index};
 
 /// The part of the load on which settings are chosen.
-const FITTED: f64 = 0.7;
+pub(crate) const FITTED: f64 = 0.7;
 /// The largest change of the target in one step, in points, and the distance of tried targets.
 const STEP: i32 = 15;
 const DISTANCE: i32 = 5;
