@@ -104,7 +104,8 @@ impl TargetStore {
         let mut state = self.state.write();
         if let Some(listing) = state.listing.take() {
             // After insertions in order, the nodes of a map are half empty.
-            let dense = listing.into_iter().map(|(namespace, named)| (namespace, named.into_iter().collect()));
+            let dense =
+                listing.into_iter().map(|(namespace, named)| (namespace, named.into_iter().collect()));
             state.cached = dense.collect();
         }
     }
