@@ -1,8 +1,19 @@
 //! The time between syncs, and its effect on counts: a model of upstream's queue, in which syncs take time, next to the
 //! controller. A rate policy or a window of n sync periods ends at the n-th sync, as in upstream.
 //!
-//! `draw` draws cases, `model` plays them, and `core` plays them with the controller's rules and schedule. `whole` runs
-//! whole controllers, and `replay` compares them with the model.
+//! - **One limit**: all combinations of one policy or one window of 1 to 8 periods, with both directions, kinds and
+//!   selections, and with several latencies and late starts.
+//! - **Drawn cases** (`draw`): behaviors, loads, latencies and late starts, with edits, failovers and clock jumps between
+//!   syncs. `model` plays them, and `core` plays them with the rules, histories and schedule of the controller, without
+//!   HTTP. Counts after each sync are equal. No sync is earlier than in upstream, and slots delay it by at most a
+//!   hundredth of a period. `CADENCE_CASES` sets their number. A case is skipped if the age of an entry is so close to a
+//!   limit that the slots may change a decision.
+//! - **Whole controllers** (`whole`): 60 clusters with 40 HPAs each, 20 sync periods long, over HTTP against the embedded
+//!   server, with drawn latencies and without slots. Specs are edited between and during syncs, policies set
+//!   `syncPeriodSeconds`, clocks jump, and controllers leave their histories to a successor. `replay` gets only facts that
+//!   the controller does not choose, the durations of requests and the arrivals of watch events, and derives the start
+//!   and the count of each sync. `CADENCE_CLUSTERS` sets the number of clusters. An HPA is skipped if two of its events
+//!   have the same millisecond.
 
 #![allow(
     clippy::unwrap_used,

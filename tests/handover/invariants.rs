@@ -1,4 +1,11 @@
 //! The invariants of every run. They are checked on the journal of facts alone.
+//!
+//! - A replica writes only HPAs in scope, and only while it is the leader.
+//! - After a status write of the built-in controller, a replica writes the HPA only after a new claim with a proven
+//!   guard, a refused write, or two quiet periods.
+//! - A replica refuses a write only in scope and only with a live leader.
+//! - An HPA is without a writer for at most two periods (30 s), plus the duration of the Lease (15 s) for each leader that
+//!   stops, plus one request in flight.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

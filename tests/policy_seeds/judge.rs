@@ -1,5 +1,9 @@
-//! Judges a run by the model. Every write must set a count that the inputs at its time allow. While the inputs do not
-//! change, the rules must keep the count. Times are in milliseconds.
+//! Judges a run by the model. Times are in milliseconds.
+//!
+//! - Every write of a Scale sets a count that the model allows for the inputs at the time of the write.
+//! - Two periods after the last event, or 40 s later after a failover, the model would keep the count.
+//! - The end of a mode, and the start and end of a schedule, take effect within 1 s, unless another event occurred in
+//!   the two periods before.
 
 use crate::model::{Inputs, Subject};
 use crate::plan::{Event, Metric, NAMES, Plan};

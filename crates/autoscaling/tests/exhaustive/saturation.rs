@@ -1,6 +1,14 @@
 //! Conversions of numbers. Every conversion from a float or a wide integer to a narrower integer saturates, and the
 //! arithmetic of a decision does not wrap for any load. In a bounded domain, upstream's float64 arithmetic deviates
-//! from integer arithmetic only as far as the other proofs tolerate.
+//! from integer arithmetic only as far as the other proofs tolerate:
+//!
+//! - A percentage of a count differs by one pod, in the direction of the change, and only if the exact result is an
+//!   integer: 143,084 of 40,202,000 cases. For example, 100 pods grow by 10 % to 111, because 100 × 1.1 is
+//!   110.00000000000001.
+//! - A ratio times a count is one too high, and only if the exact result is an integer: 2,207 of 10,010,000 cases.
+//! - A tolerance in whole percent is exact at both edges, except for 18, 36, 41 to 43, 57 to 59, 61, 69 to 71, 82 to 86
+//!   and 94 to 99 %.
+//! - A load above 2⁵³ milli-units is itself rounded, and the count then differs by at most one.
 
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::spec::ValueTarget;
