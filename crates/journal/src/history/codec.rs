@@ -33,6 +33,10 @@ const MAX_KEY: usize = 512;
 /// most 70 KB.
 const MAX_BYTES: usize = 128 << 10;
 
+/// The initial buffer space for a history without entries and for an entry, in bytes.
+const ROOM: usize = 32;
+const ENTRY_ROOM: usize = 8;
+
 /// The reason why bytes are not a valid history. The caller can ignore the bytes and rebuild the history.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {
@@ -129,7 +133,13 @@ pub fn encode(kept: &KeptHistory) -> Vec<u8> {
         unsettled: history.unsettled.map(|PendingWrite { at, from, to }| (times.encode(at), from, to)),
         inherited: history.inherited.map(|at| times.encode(at)),
     };
-    let Some(policy) = policy else { return append(&stored, vec![VERSION]) };
+    let entries = stored.recommendations.len() + stored.scale_ups.len() + stored.scale_downs.len();
+    let start = |version| {
+        let mut bytes = Vec::with_capacity(ROOM + ENTRY_ROOM * entries);
+        bytes.push(version);
+        bytes
+    };
+    let Some(policy) = policy else { return append(&stored, start(VERSION)) };
     let PolicyHistory { metrics, zero_since } = &**policy;
     let metrics = metrics.iter().filter(|(key, metric)| is_stored(key, &metric.name)).take(METRICS).map(
         |(key, metric)| {
@@ -145,7 +155,7 @@ pub fn encode(kept: &KeptHistory) -> Vec<u8> {
     );
     let metrics = metrics.collect();
     let stored_policy = StoredPolicy { metrics, zero_since: zero_since.map(|at| times.encode(at)) };
-    append(&(stored, stored_policy), vec![VERSION_WITH_POLICY])
+    append(&(stored, stored_policy), start(VERSION_WITH_POLICY))
 }
 
 /// Encodes the state of a forecast.
