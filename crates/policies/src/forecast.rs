@@ -38,7 +38,7 @@ pub struct Sample {
     pub asked: i32,
     /// `maxReplicas`.
     pub max: i32,
-    /// The minutes that a pod takes to start. `None` if no pod tells.
+    /// The minutes that a pod takes to start. `None` if no pod shows it.
     pub start_minutes: Option<i64>,
 }
 
@@ -100,7 +100,7 @@ fn load(reading: &MetricReading, ready: i32, load_per_pod: f64) -> Option<(f64, 
     Some((load.max(0.0), can_saturate && with_sample > 0.0 && load >= SATURATED * with_sample))
 }
 
-/// The minutes within which most pods of a target became ready. `None` if no pod tells.
+/// The minutes within which most pods of a target became ready. `None` if no pod shows it.
 fn start_minutes<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Option<i64> {
     let mut counts = [0_u32; LONGEST_START + 1];
     for pod in pods {

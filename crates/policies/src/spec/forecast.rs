@@ -28,7 +28,7 @@ pub struct ForecastSpec {
     pub settings: Settings,
     /// `loadPerPod`: the load that a pod serves at its full capacity, relative to a target per pod.
     pub load_per_pod: f64,
-    /// `horizonSeconds` in minutes. `None` for `auto`: the pods of the target tell.
+    /// `horizonSeconds` in minutes. `None` for `auto`: the pods of the target show it.
     pub start_minutes: Option<i64>,
     /// The highest floor that the limits of ClusterScalingPolicies allow.
     pub highest: Option<i32>,
