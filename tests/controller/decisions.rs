@@ -139,7 +139,7 @@ async fn all_hpas_are_listed_page_by_page() {
         let page: DecisionSummaryList = get(&rig, &format!("/decisions?{query}")).await;
         assert!(page.items.len() <= 2);
         for item in &page.items {
-            let expected = (item.name == "jobs").then_some(Duration::from_secs(60));
+            let expected = (item.name == "jobs").then_some(Duration::from_mins(1));
             assert_eq!(item.sync_period, expected, "{}", item.name);
         }
         names.extend(page.items.into_iter().map(|item| (item.name, item.result.sentence)));

@@ -35,7 +35,7 @@ pub(crate) fn history(uid: &str) -> Vec<u8> {
 }
 
 /// Starts a controller with an HPA `web` of at most ten pods, with its history.
-async fn start(policy: &str) -> Harness {
+fn start(policy: &str) -> Harness {
     let stage = Fixture::new();
     stage.target("web", 3);
     stage.external("queue", "30");
@@ -53,7 +53,7 @@ async fn start(policy: &str) -> Harness {
 
 #[tokio::test(start_paused = true)]
 async fn floor_has_pods_ready_before_the_load() {
-    let rig = start(&policy("Floor")).await;
+    let rig = start(&policy("Floor"));
     rig.pass(6.0 * 60.0).await;
     assert_eq!(rig.replicas("web"), 3);
     rig.until("the floor", 90.0, |stage| stage.replicas("web") == 8).await;
@@ -71,7 +71,7 @@ async fn floor_has_pods_ready_before_the_load() {
 
 #[tokio::test(start_paused = true)]
 async fn preview_shows_the_floor_and_changes_nothing() {
-    let rig = start(&policy("Preview")).await;
+    let rig = start(&policy("Preview"));
     rig.pass(8.0 * 60.0).await;
     assert_eq!(rig.replicas("web"), 3);
     let condition = active(&rig);
@@ -97,7 +97,7 @@ async fn preview_shows_the_floor_and_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn metrics_decide_in_the_sync_in_which_a_floor_rises() {
-    let rig = start(&policy("Floor")).await;
+    let rig = start(&policy("Floor"));
     let before = |stage: &Fixture| stage.syncs("web").last().is_some_and(|at| at.as_secs() >= 6 * 60 + 45);
     rig.until("the last sync before the floor", 420.0, before).await;
     assert_eq!(rig.replicas("web"), 3);
@@ -108,7 +108,7 @@ async fn metrics_decide_in_the_sync_in_which_a_floor_rises() {
 
 #[tokio::test(start_paused = true)]
 async fn history_of_another_hpa_is_not_used() {
-    let rig = start(&policy("Floor")).await;
+    let rig = start(&policy("Floor"));
     rig.pass(60.0).await;
     let mut web = rig.hpa("web");
     let old = web["metadata"]["uid"].take();

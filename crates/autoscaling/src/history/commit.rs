@@ -183,16 +183,15 @@ impl History {
 impl<T: Copy> AddedEntry<T> {
     /// Replaces the last outdated entry, or appends the new entry if no entry is outdated.
     fn store(self, entries: &mut Vec<T>, at: impl Fn(&T) -> Timestamp) {
-        match entries.iter_mut().rfind(|entry| at(entry) < self.outdated_before) {
-            Some(outdated) => *outdated = self.entry,
-            None => {
-                // An HPA has about as many entries as periods in its window, and doubling the space would leave a third
-                // of it unused.
-                if entries.len() == entries.capacity() {
-                    entries.reserve_exact(ROOM);
-                }
-                entries.push(self.entry);
+        if let Some(outdated) = entries.iter_mut().rfind(|entry| at(entry) < self.outdated_before) {
+            *outdated = self.entry;
+        } else {
+            // An HPA has about as many entries as periods in its window, and doubling the space would leave a third
+            // of it unused.
+            if entries.len() == entries.capacity() {
+                entries.reserve_exact(ROOM);
             }
+            entries.push(self.entry);
         }
     }
 }

@@ -251,8 +251,8 @@ mod tests {
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let name = ServerName::try_from("localhost").unwrap();
-        let verified = verifier.verify_server_cert(certificate.der(), &[], &name, &[], UnixTime::now());
-        let text = describe_tls(&verified.unwrap_err());
+        let outcome = verifier.verify_server_cert(certificate.der(), &[], &name, &[], UnixTime::now());
+        let text = describe_tls(&outcome.unwrap_err());
         assert!(text.starts_with("tls: failed to verify certificate: x509: the server presents"), "{text}");
     }
 }

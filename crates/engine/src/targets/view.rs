@@ -190,11 +190,10 @@ impl View {
             Obstacle::DefinitionForbidden => Some(definition_permission(&resource).rule()),
             Obstacle::NoDefinition | Obstacle::Error(_) => None,
         };
-        match rule {
-            Some(rule) => {
-                tracing::info!(%reason, %rule, "falling back to one Scale read per sync; add this rule to the ClusterRole");
-            }
-            None => tracing::info!(%reason, "falling back to one Scale read per sync"),
+        if let Some(rule) = rule {
+            tracing::info!(%reason, %rule, "falling back to one Scale read per sync; add this rule to the ClusterRole");
+        } else {
+            tracing::info!(%reason, "falling back to one Scale read per sync");
         }
     }
 }

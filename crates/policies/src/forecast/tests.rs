@@ -138,7 +138,7 @@ fn state_is_stored_once_in_an_hour() {
     assert!(stored.len() == 3 && stored.windows(2).all(|pair| pair[1] - pair[0] == 60), "{stored:?}");
 }
 
-fn reading(target: serde_json::Value, value: serde_json::Value) -> MetricReading {
+fn reading(target: &serde_json::Value, value: &serde_json::Value) -> MetricReading {
     serde_json::from_value(json!({
         "subject": {"type": "Resource", "name": "cpu"}, "name": "cpu", "target": target, "value": value,
         "ratio": 1.0, "lowestTolerated": 0.9, "highestTolerated": 1.1, "corrected": null, "why": "ratio",
@@ -155,7 +155,7 @@ fn load_is_in_pods_at_full_capacity() {
     };
     let percent = |target: i32, value: i32| MetricReading {
         pods: pods(&[PodGroup::Ready, PodGroup::Ready, PodGroup::Missing]),
-        ..reading(json!({"percent": target}), json!({"percent": value}))
+        ..reading(&json!({"percent": target}), &json!({"percent": value}))
     };
     // The pod without a sample does not count.
     assert_eq!(load(&percent(60, 90), 3, 1.5), Some((1.8, false)));
@@ -163,14 +163,16 @@ fn load_is_in_pods_at_full_capacity() {
     assert_eq!(load(&percent(95, 98), 3, 1.5), Some((1.96, false)), "such a pod is at its target");
     let per_pod = |total: Option<i64>, value: i64| MetricReading {
         total,
-        ..reading(json!({"milliPerPod": 10_000}), json!({"milliPerPod": value}))
+        ..reading(&json!({"milliPerPod": 10_000}), &json!({"milliPerPod": value}))
     };
     assert_eq!(load(&per_pod(None, 12_000), 4, 1.5), Some((3.2, false)));
     assert_eq!(load(&per_pod(Some(60_000), 15_000), 4, 1.5), Some((4.0, true)));
-    let single =
-        MetricReading { ready_pods: Some(6), ..reading(json!({"milli": 100_000}), json!({"milli": 50_000})) };
+    let single = MetricReading {
+        ready_pods: Some(6),
+        ..reading(&json!({"milli": 100_000}), &json!({"milli": 50_000}))
+    };
     assert_eq!(load(&single, 4, 1.5), Some((2.0, false)));
-    assert_eq!(load(&reading(json!({"milli": 0}), json!({"milli": 5})), 4, 1.5), None);
+    assert_eq!(load(&reading(&json!({"milli": 0}), &json!({"milli": 5})), 4, 1.5), None);
 }
 
 #[test]
