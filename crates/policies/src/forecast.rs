@@ -142,7 +142,7 @@ impl Forecast {
         Self::with_state(State::new(uid))
     }
 
-    /// Restores a forecast from the form of [`Self::stored`].
+    /// Restores a forecast from the form that [`Self::observe`] returns.
     ///
     /// # Errors
     /// Returns the reason why the bytes are not a state of this HPA.
