@@ -54,8 +54,8 @@ impl Table {
                 }
                 let [median, mean, worst] = spread(results, column);
                 let _ = match column {
-                    0 => write!(text, " {median:.2} / {mean:.2} / {worst:.2} |"),
-                    _ => write!(text, " {median:.3} / {mean:.3} / {worst:.3} |"),
+                    0 => write!(text, " {median:.2}/{mean:.2}/{worst:.2} |"),
+                    _ => write!(text, " {median:.3}/{mean:.3}/{worst:.3} |"),
                 };
             }
             text.push('\n');

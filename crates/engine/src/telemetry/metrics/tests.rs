@@ -1,5 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use policies::forecast::{ForecastReport, ForecastState};
 use policies::guards::OwnedPodsStep;
 use policies::steps::{PolicyEffect, Step};
 
@@ -64,7 +66,16 @@ fn busy() -> Metrics {
 
 fn policy() -> PolicyEffect {
     let step = Step::OwnedPods(OwnedPodsStep { matched: 3, other: 1 });
-    PolicyEffect { steps: vec![step], ..PolicyEffect::default() }
+    let forecast = ForecastReport {
+        applies: false,
+        state: ForecastState::Pays,
+        floor: Some(3),
+        candidate: "".into(),
+        reason: "".into(),
+        band: None,
+        benefit: None,
+    };
+    PolicyEffect { steps: vec![step], forecast: Some(Arc::new(forecast)), ..PolicyEffect::default() }
 }
 
 /// A family as parsed by a scraper.

@@ -301,7 +301,8 @@ async fn what_cannot_be_read_is_noted() {
 }
 
 /// The examples by file name, each with the expected state at one or more times.
-const EXAMPLES: [(&str, &[(&str, &str)]); 9] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 10] = [
+    ("forecast-sale", &[(NOW, "forecast as a floor up to 80 % of maxReplicas")]),
     ("forecast-shop", &[(NOW, "forecast as a floor up to 80 % of maxReplicas")]),
     (
         "sale-weekend",
