@@ -134,10 +134,10 @@ fn burst_text(burst: &BurstStep) -> String {
         Limit::Stable(clamp) => (stable, clamp),
         Limit::Panic(clamp) => (panic, clamp),
         Limit::PanicHighest => {
-            return format!("{metric} is in panic mode, which keeps its highest count {replicas}");
+            return format!("{metric} is in panic mode, which keeps its highest proposal, {replicas}");
         }
         Limit::ScaleDownDelay => {
-            return format!("scaleDownDelaySeconds keeps the highest count {replicas} of {metric}");
+            return format!("scaleDownDelaySeconds keeps the highest proposal of {metric}, {replicas}");
         }
     };
     let target = trimmed(*target_milli as f64 / 1000.0, 3);
@@ -313,7 +313,7 @@ mod tests {
         );
         assert_eq!(
             text(serde_json::json!("panicHighest"), 50),
-            "requests is in panic mode, which keeps its highest count 50"
+            "requests is in panic mode, which keeps its highest proposal, 50"
         );
     }
 }
