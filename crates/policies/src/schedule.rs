@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::cron::Cron;
 pub use self::cron::CronError;
+pub(crate) use self::cron::number;
 pub use self::keda::KedaDifference;
 
 /// Maximum length of the local times that one clock change repeats.

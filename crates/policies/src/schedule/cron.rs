@@ -4,6 +4,8 @@
 //! and search day by day. Here the fields are sets of bits, and a search looks at each month once. The distance of two
 //! matching days is at most eight years, from 29 February 2096 to 29 February 2104.
 
+use std::str::FromStr;
+
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, Time};
 use limits::schedule::{BYTES as MAX_EXPRESSION, MONTHS};
@@ -210,7 +212,7 @@ impl FieldKind {
 
     fn part(&self, part: &str) -> Option<(u64, bool)> {
         let (range, step) = match part.split_once('/') {
-            Some((range, step)) => (range, Some(number(step).filter(|step| *step > 0)?)),
+            Some((range, step)) => (range, Some(number::<u32>(step).filter(|step| *step > 0)?)),
             None => (part, None),
         };
         let is_any = matches!(range, "*" | "?");
@@ -232,8 +234,9 @@ impl FieldKind {
     }
 }
 
-fn number(text: &str) -> Option<u32> {
-    // `u32` would accept a plus sign.
+/// Parses a whole number that has only digits.
+pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
+    // The integers of the standard library accept a plus sign.
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 

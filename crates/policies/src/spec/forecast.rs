@@ -9,9 +9,9 @@ use jiff::civil::Date;
 use serde_json::Value;
 
 use super::fields::MAX_TEXT;
-use super::reader::Reader;
+use super::reader::{Amount, Reader};
 use super::{MAX_ENTRIES, Named, ProblemReason};
-use crate::schedule::zone;
+use crate::schedule::{number, zone};
 
 /// Minutes of a day.
 const DAY: i64 = 1440;
@@ -63,8 +63,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> ForecastSpec {
     }
     let expected = || format!("a number of days from 1d to {DAYS}d, such as 3d");
     let days = reader.convert("minimumHistory", expected, |value| {
-        let days = value.as_str()?.strip_suffix('d').filter(|text| is_number(text))?;
-        days.parse::<i64>().ok().filter(|days| (1..=DAYS).contains(days))
+        number(value.as_str()?.strip_suffix('d')?).filter(|days| (1..=DAYS).contains(days))
     });
     settings.minimum_history = days.map_or(settings.minimum_history, |days| days * DAY);
     settings.calendar = calendar(reader);
@@ -101,13 +100,7 @@ fn calendar(reader: &mut Reader<'_>) -> Calendar {
 fn percentage(reader: &mut Reader<'_>, field: &'static str, range: RangeInclusive<u32>) -> Option<f64> {
     let expected = || format!("a percentage from {}% to {}%", range.start(), range.end());
     reader.convert(field, expected, |value| {
-        let text = value.as_str()?.strip_suffix('%').filter(|text| is_number(text))?;
-        let percent = text.parse().ok().filter(|percent| range.contains(percent))?;
-        Some(f64::from(percent) / 100.0)
+        let Amount::Percent(percent) = Amount::parse(value.as_str()?)? else { return None };
+        range.contains(&percent).then(|| f64::from(percent) / 100.0)
     })
-}
-
-/// Whether a text has only digits, because parsing a number would accept a plus sign.
-fn is_number(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{MAX_ENTRIES, Named, Problem, ProblemReason};
+use crate::schedule;
 
 /// Maximum number of characters of a value or a name in a report.
 const SHOWN: usize = 40;
@@ -306,9 +307,7 @@ impl Amount {
             Some(percent) => (percent, Self::Percent),
             None => (text, Self::Pods),
         };
-        // `u32` would accept a plus sign.
-        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-        number.parse().ok().filter(|_| is_number).map(amount)
+        schedule::number(number).map(amount)
     }
 
     /// The number of pods. A percentage of `replicas` is rounded up.
