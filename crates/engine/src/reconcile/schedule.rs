@@ -72,8 +72,9 @@ struct Offsets {
     started: Instant,
     /// Offset of `started` in the lap.
     passed: u64,
-    /// Number of HPAs by group.
-    groups: Mutex<Vec<u64>>,
+    /// For each group, the number of HPAs in the groups before it. The last value is the number of all HPAs. Every sync
+    /// reads these sums, and only a new or deleted HPA changes them.
+    before: Mutex<Vec<u64>>,
 }
 
 /// The hashes that determine the offset of an HPA.
@@ -121,7 +122,7 @@ impl SyncSchedule {
             window,
             started: Instant::now(),
             passed: u64::try_from(passed).unwrap_or_default(),
-            groups: Mutex::new(vec![0; GROUPS]),
+            before: Mutex::new(vec![0; GROUPS + 1]),
         };
         Self { period: length, offsets: Some(offsets) }
     }
@@ -133,19 +134,25 @@ impl SyncSchedule {
 
     /// Adds an HPA to the set that determines the slots.
     pub fn add(&self, key: &Key) {
-        self.count(key, |count| *count += 1);
+        self.count(key, |here| here + 1);
     }
 
     /// Removes an HPA from the set that determines the slots.
     pub fn remove(&self, key: &Key) {
-        self.count(key, |count| *count = count.saturating_sub(1));
+        self.count(key, |here| here.saturating_sub(1));
     }
 
-    fn count(&self, key: &Key, change: impl FnOnce(&mut u64)) {
-        if let Some(offsets) = &self.offsets
-            && let Some(count) = offsets.groups.lock().get_mut(Hashes::new(key).group)
+    fn count(&self, key: &Key, change: impl FnOnce(u64) -> u64) {
+        let Some(offsets) = &self.offsets else { return };
+        let mut before = offsets.before.lock();
+        if let Some([start, ends @ ..]) = before.get_mut(Hashes::new(key).group..)
+            && let Some(end) = ends.first().copied()
         {
-            change(count);
+            let here = end - *start;
+            let changed = change(here);
+            for end in ends {
+                *end = *end - here + changed;
+            }
         }
     }
 
@@ -193,12 +200,9 @@ impl Offsets {
     fn offset_of(&self, key: &Key) -> u64 {
         let Hashes { group, inside } = Hashes::new(key);
         let (before, here, all) = {
-            let groups = self.groups.lock();
-            // Use slices, because their sums vectorize. This code runs at every sync.
-            let (before, rest) = groups.split_at_checked(group).unwrap_or((&groups, &[]));
-            let here = rest.first().copied().unwrap_or(0);
-            let (before, rest) = (before.iter().sum::<u64>(), rest.iter().sum::<u64>());
-            (before, here, before + rest)
+            let sums = self.before.lock();
+            let [before, end] = [group, group + 1].map(|group| sums.get(group).copied().unwrap_or_default());
+            (before, end - before, sums.last().copied().unwrap_or_default())
         };
         // The total is zero if the last HPA has just been deleted.
         let all = all.max(1);
