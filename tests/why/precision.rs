@@ -28,6 +28,8 @@ fn value(row: &Row) -> &str {
 async fn why_reads_current_metrics_and_the_console_those_of_the_status() {
     let rig = Harness::with(queue("36"), &precise());
     rig.pass(7.0).await;
+    rig.external("queue", "37");
+    rig.until("the next turn", 170.0, |stage| value(&row(stage)) == "9.25 per pod").await;
     rig.external("queue", "38");
     rig.pass(30.0).await;
     let document = document(&rig, &["web"]).await;
@@ -35,12 +37,11 @@ async fn why_reads_current_metrics_and_the_console_those_of_the_status() {
     assert!(sentence.contains("9.5"), "{sentence}");
     assert_eq!(document["conditions"], status(&rig)["conditions"]);
     let shown = row(&rig);
-    assert_eq!((value(&shown), shown.current, shown.state), ("9 per pod", 4, State::Fine));
+    assert_eq!((value(&shown), shown.current, shown.state), ("9.25 per pod", 4, State::Fine));
     let decisions = rig.assembly.decisions.as_ref().unwrap();
     let entry = serde_json::to_string(&decisions.list(&Key::new("shop", "web")).unwrap().decisions).unwrap();
     assert!(entry.contains("9.5"), "{entry}");
-    rig.pass(120.0).await;
-    assert_eq!(value(&row(&rig)), "9.5 per pod");
+    rig.until("the turn after it", 170.0, |stage| value(&row(stage)) == "9.5 per pod").await;
 }
 
 fn status(stage: &Fixture) -> Value {

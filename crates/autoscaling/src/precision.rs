@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::quantity::Quantity;
 use crate::settings::{Settings, StatusPrecision};
 use crate::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use crate::status::{Condition, MetricStatus, MetricValueStatus, Status};
 
-/// The number of sync periods after which a changed status is written in any case.
+/// The number of sync periods in which a changed status is written at least once.
 pub const LONGEST_PERIODS: u32 = 10;
 
 /// A status in the cluster that this controller wrote, or another replica of it.
@@ -21,14 +21,17 @@ pub struct WrittenStatus<'a> {
     pub at: Timestamp,
 }
 
-/// Returns whether the write of `status` is withheld. `spec` contains the targets, and `period` is the sync period.
+/// Returns whether the write of `status` is withheld. `uid` is that of the HPA, `spec` contains the targets, and `period`
+/// is the sync period.
 ///
 /// A status is written if a count, `lastScaleTime`, `observedGeneration`, or the status or the reason of a condition has
 /// changed since the last write, if a metric has moved by more than the precision, or has crossed its target and is
-/// outside of the tolerance, or after [`LONGEST_PERIODS`]. Within the tolerance, the noise of a metric crosses the target
-/// in every other sync. The numbers in the message of a true condition only repeat the values of metrics.
+/// outside of the tolerance, or once in [`LONGEST_PERIODS`]. The UIDs of HPAs spread these last writes, which would
+/// otherwise be a burst ten periods after each start. Within the tolerance, the noise of a metric crosses the target in
+/// every other sync. The numbers in the message of a true condition only repeat the values of metrics.
 pub fn withholds(
     settings: &Settings,
+    uid: &str,
     spec: &Spec,
     written: WrittenStatus<'_>,
     status: &Status,
@@ -38,10 +41,20 @@ pub fn withholds(
     if settings.status_precision == StatusPrecision::default() {
         return false;
     }
-    let longest = SignedDuration::try_from(period * LONGEST_PERIODS).unwrap_or(SignedDuration::MAX);
-    // Clocks may differ. A write that is far in the future has an unknown age.
-    let is_recent = now.duration_since(written.at).abs() < longest;
-    is_recent && is_repeated(settings, spec, written.status, status)
+    let turn = |at| turn(uid, at, period * LONGEST_PERIODS);
+    turn(written.at) == turn(now) && is_repeated(settings, spec, written.status, status)
+}
+
+/// Returns the number of turns of an HPA until `at`. Turns have the length `each`, and start at another time for each
+/// HPA.
+fn turn(uid: &str, at: Timestamp, each: Duration) -> i128 {
+    let each = i128::try_from(each.as_nanos()).unwrap_or(i128::MAX).max(1);
+    // FNV-1a, because the offset must be equal in all replicas.
+    let hash = uid
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let offset = i128::from(hash).rem_euclid(each);
+    at.as_nanosecond().saturating_add(offset).div_euclid(each)
 }
 
 fn is_repeated(settings: &Settings, spec: &Spec, old: &Status, new: &Status) -> bool {
@@ -174,6 +187,7 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use serde_json::{Value, json};
 
     use crate::settings::StatusPrecisionError;
@@ -207,11 +221,19 @@ mod tests {
     }
 
     fn withholds(precision: &str, old: &Status, new: &Status, age: i64) -> bool {
-        let (spec, at): (Spec, _) = (serde_json::from_str(SPEC).unwrap(), Timestamp::UNIX_EPOCH);
+        let spec: Spec = serde_json::from_str(SPEC).unwrap();
+        let at = first_of_turn("u1");
         let now = at + SignedDuration::from_secs(age);
         let written = WrittenStatus { status: old, at };
         let settings = Settings { status_precision: precision.parse().unwrap(), ..Settings::default() };
-        super::withholds(&settings, &spec, written, new, now, Duration::from_secs(15))
+        super::withholds(&settings, "u1", &spec, written, new, now, Duration::from_secs(15))
+    }
+
+    /// The first second of a turn of ten periods.
+    fn first_of_turn(uid: &str) -> Timestamp {
+        let turn = |second| turn(uid, Timestamp::from_second(second).unwrap(), Duration::from_secs(150));
+        let second = (1..=150).find(|second| turn(*second) != turn(second - 1)).unwrap();
+        Timestamp::from_second(second).unwrap()
     }
 
     #[test]
@@ -255,15 +277,23 @@ mod tests {
     }
 
     #[test]
-    fn status_is_written_after_ten_periods_and_without_a_precision() {
+    fn status_is_written_once_in_ten_periods_and_without_a_precision() {
         let (old, new) = (status((50, "8", "1"), |_| {}), status((51, "8", "1"), |_| {}));
-        // The clocks of the server and of the controller may differ.
-        for (age, expected) in
-            [(0, true), (149, true), (150, false), (900, false), (-149, true), (-150, false)]
-        {
+        for (age, expected) in [(0, true), (149, true), (150, false), (900, false), (-2, false)] {
             assert_eq!(withholds("10%", &old, &new, age), expected, "{age} s");
         }
         assert!(!withholds("0", &old, &new, 15) && !withholds("0%", &old, &new, 15));
+    }
+
+    #[test]
+    fn last_writes_of_many_hpas_are_spread() {
+        let mut starts = [0; 10];
+        for number in 0..10_000_u32 {
+            let uid = format!("{number:08x}-0000-4000-8000-{:012x}", number / 7);
+            let second = usize::try_from(first_of_turn(&uid).as_second()).unwrap();
+            starts[(second - 1) / 15] += 1;
+        }
+        assert!(starts.iter().all(|count| (850..1_150).contains(count)), "{starts:?}");
     }
 
     #[test]

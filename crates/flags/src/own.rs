@@ -44,7 +44,7 @@ pub fn flags() -> Vec<Flag> {
         })
         .help(
             AUTOSCALING,
-            "Change of a metric, in percent of its target, that alone causes no status write for ten sync periods.",
+            "Change of a metric, in percent of its target, that alone causes a status write only once in ten sync periods.",
         ),
         flag("watch-namespaces", STRINGS, "", namespaces, |d| &mut d.config.controller.watch_namespaces)
             .help(CLUSTER, "Comma-separated namespaces to act in; if unset, all."),

@@ -202,7 +202,7 @@ impl Controller {
             return false;
         };
         let written = WrittenStatus { status: &record.status, at };
-        withholds(settings, &record.spec, written, status, now, self.period)
+        withholds(settings, &record.uid, &record.spec, written, status, now, self.period)
     }
 
     /// Sends events and status, unless the rescale was withheld. Commits the history, unless the HPA was deleted or
