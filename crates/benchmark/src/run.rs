@@ -53,7 +53,8 @@ pub(crate) fn measured() -> Vec<Arg> {
         Arg::new(name).long(name).value_parser(value_parser!(usize)).help(help)
     };
     vec![
-        text("workload", "W1 to W9, W3-policies, W5-slow, W5-distinct, W9-failover").default_value("W1"),
+        text("workload", "W1 to W9, W3-policies, W5-slow, W5-distinct, W6-all, W9-failover")
+            .default_value("W1"),
         number("hpas", "Number of HPAs, overrides the workload's"),
         number("pods", "Pods per HPA"),
         number("namespaces", "Number of namespaces"),

@@ -163,7 +163,7 @@ pub(crate) enum TimedEvent {
     Creation(usize),
     /// The spec of the HPA with this number changes.
     SpecChange(usize),
-    /// The load of a tenth of the HPAs doubles.
+    /// The load of HPAs doubles.
     Step,
     /// The ClusterScalingPolicy changes. The number counts the changes from 0.
     PolicyChange(usize),
@@ -217,7 +217,7 @@ pub(crate) fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, TimedE
         // Every 31st HPA changes, so that the changes are spread over the namespaces.
         plan.push((pause * index + pause / 2, TimedEvent::SpecChange((probe * 31 + 1) % all.max(1))));
     }
-    if workload.step {
+    if workload.step > 0 {
         plan.push((time / 4, TimedEvent::Step));
     }
     if workload.policies > 0 {

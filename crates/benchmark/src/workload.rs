@@ -43,8 +43,9 @@ pub(crate) struct Workload {
     pub(crate) slowness: Duration,
     /// The number of pods that are replaced per second.
     pub(crate) churn: usize,
-    /// Whether the load of a tenth of the HPAs doubles after a quarter of the measured time.
-    pub(crate) step: bool,
+    /// The load of every HPA whose number is a multiple of this one doubles after a quarter of the measured time. 0: no
+    /// load changes.
+    pub(crate) step: usize,
     /// Whether the resource metrics API never responds for the first namespace.
     pub(crate) poisoned: bool,
     /// Whether the controller is killed half a period after the load step, and then restarted or replaced by a standby.
@@ -80,7 +81,7 @@ impl Workload {
             queries: 0,
             slowness: Duration::ZERO,
             churn: 0,
-            step: false,
+            step: 0,
             poisoned: false,
             restart: false,
             standby: false,
@@ -107,12 +108,13 @@ impl Workload {
                 "1,000 external queries, 2 s each, and 1,000 HPAs by cpu",
                 Self { slowness: Duration::from_secs(2), queries: 1_000, others: 1_000, ..external },
             ),
-            "W6" => ("a tenth doubles its load", Self { step: true, ..basis }),
+            "W6" => ("a tenth doubles its load", Self { step: 10, ..basis }),
+            "W6-ALL" => ("all double their load", Self { step: 1, ..basis }),
             "W7" => ("100 pods replaced each second", Self { churn: 100, ..basis }),
             "W8" => ("metrics of one namespace hang", Self { poisoned: true, ..basis }),
-            "W9" => ("restart after a step of load", Self { step: true, restart: true, ..basis }),
+            "W9" => ("restart after a step of load", Self { step: 10, restart: true, ..basis }),
             "W9-FAILOVER" => {
-                ("failover after a step of load", Self { step: true, restart: true, standby: true, ..basis })
+                ("failover after a step of load", Self { step: 10, restart: true, standby: true, ..basis })
             }
             _ => return None,
         };

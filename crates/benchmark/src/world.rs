@@ -189,11 +189,11 @@ impl World {
         stored()?.pointer("/metadata/generation")?.as_i64()
     }
 
-    /// Doubles the load of every tenth HPA. Returns the keys of these HPAs.
+    /// Doubles the load of the HPAs of the step. Returns their keys.
     pub(crate) fn step(&self) -> Vec<String> {
         let all = self.workload.all_hpas();
         let mut state = self.state.lock();
-        let stepped = state.apps.iter_mut().take(all).step_by(10);
+        let stepped = state.apps.iter_mut().take(all).step_by(self.workload.step.max(1));
         stepped
             .map(|app| {
                 app.factor = 2;
