@@ -47,17 +47,22 @@ async fn answer(cluster: &Cluster, rest: &str) -> String {
     let clients = Clients::over(cluster.connector(), &client_options(&refusals)).unwrap();
     let scene = scene(&clients, refusals);
     let listening = Listening::start(scene, 0).await.unwrap();
-    let (host, path) = listening.url.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let request =
-        format!("GET /{path}hpas/shop/web{rest} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    let mut stream = TcpStream::connect(host).await.unwrap();
-    let stop = CancellationToken::new();
+    let (stop, url) = (CancellationToken::new(), listening.url.clone());
     let serving = tokio::spawn(listening.serve(stop.clone()));
+    let text = get(&url, &format!("hpas/shop/web{rest}")).await;
+    stop.cancel();
+    serving.await.unwrap();
+    text
+}
+
+/// Returns the body of the response to a path below the address of the page.
+async fn get(url: &str, path: &str) -> String {
+    let (host, token) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let request = format!("GET /{token}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let mut stream = TcpStream::connect(host).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    stop.cancel();
-    serving.await.unwrap();
     text.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
