@@ -3,6 +3,7 @@
 //! This module connects the server to a cluster and to the explanations of `why`, and opens the page in the user's
 //! browser.
 
+mod advice;
 mod explain;
 mod form;
 mod inspect;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use crate::access::Access;
 use crate::server::{Console, Providers};
 use crate::store::Store;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::net::TcpListener;
@@ -87,6 +89,8 @@ pub struct Scene<'a> {
     pub flags: DecisionFlags,
     /// The Prometheus servers of `--metric-sources-file`, from which *What if* reads past values.
     pub sources: Option<Arc<Sources>>,
+    /// `--advice`: the file with the output of `concertina advise -o json`.
+    pub advice: Option<PathBuf>,
     /// The local clock.
     pub clock: SharedClock,
 }
@@ -114,6 +118,7 @@ impl Listening {
         // The observer collects refused reads of explanations, and the watch of HPAs is not part of an explanation.
         let watching = scene.clients.watch.unobserved();
         let (store, namespace) = (Store::new(Arc::clone(&scene.clock)), scene.namespace);
+        let file = scene.advice.clone();
         let inspect = Arc::new(Inspector::new(scene.clients.clone(), scene.leaders.clone()));
         let changes = LeaderChanges::default();
         let record = Arc::new(LeaderRecord::new(scene.clients, &scene.leaders, namespace, changes.clone()));
@@ -121,6 +126,10 @@ impl Listening {
         let what_if = Arc::clone(&explain) as _;
         let providers = Providers { explain, inspect, what_if, record };
         let (console, watch) = Console::new(access, &store, watching, namespace, providers);
+        let watch = match file {
+            Some(path) => futures::future::join(watch, advice::follow(store, path)).map(|_| ()).boxed(),
+            None => watch,
+        };
         Ok(Self { console, listener, watch, url })
     }
 
@@ -154,6 +163,7 @@ pub async fn run(
         leaders: options.leaders.clone(),
         flags: DecisionFlags::default(),
         sources,
+        advice: options.advice.clone(),
         clock,
     };
     let listening = Listening::start(scene, options.port).await?;

@@ -9,6 +9,7 @@
 //! The page is plain HTML, CSS and JavaScript in `assets/`, compiled into the program.
 
 pub mod access;
+pub mod advice;
 pub mod command;
 pub mod controller;
 mod pages;

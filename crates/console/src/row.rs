@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use policies::steps::{CONDITION, StepReason};
 use serde::{Deserialize, Serialize};
 
+use crate::advice::{Advice, Cell, Settings};
 use crate::{Key, METRICS};
 
 /// Maximum length of a text in a row, in characters. A longer text is cut.
@@ -146,6 +147,12 @@ pub struct Row {
     pub writers: Vec<String>,
     /// The changes of the count since the start of the watch, at most in the last hour, oldest first.
     pub history: Vec<Count>,
+    /// The advice of the file of `--advice`. `None` without an advice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Box<Cell>>,
+    /// The settings that an advice is compared with.
+    #[serde(skip)]
+    settings: Settings,
     /// The diagnosis from the object, kept while a late decision replaces it.
     #[serde(skip)]
     own: Option<Diagnosis>,
@@ -184,6 +191,8 @@ impl Row {
             own: None,
             writers: writers.into_iter().take(4).map(|(manager, _)| cut(&manager)).collect(),
             history,
+            advice: None,
+            settings: Settings::new(spec),
         }
     }
 
@@ -203,6 +212,16 @@ impl Row {
             let reason = std::mem::replace(&mut self.reason, reason);
             self.own = Some(Diagnosis { state: self.state, reason, since: self.since });
             (self.state, self.since) = (State::Late, Some(at));
+        }
+        self
+    }
+
+    /// Adds the advice for the HPA, or removes it.
+    #[must_use]
+    pub(crate) fn with_advice(mut self, advice: Option<&Advice>) -> Self {
+        self.advice = advice.and_then(|advice| advice.cell(&self.target, self.settings));
+        if let Some(cell) = &mut self.advice {
+            cell.text = cut(&cell.text);
         }
         self
     }

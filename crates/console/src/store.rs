@@ -11,6 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::advice::AllAdvice;
+use crate::advice::file::AdviceError;
 use crate::row::{self, Count, Decisions, LastDecision, Row};
 use crate::{Key, Observation, Observations, Subject};
 
@@ -40,6 +42,10 @@ struct Inner {
     observations: Observations,
     /// The last decisions of a controller's record.
     decisions: BTreeMap<Key, LastDecision>,
+    /// The last readable content of the file of `--advice`.
+    advice: AllAdvice,
+    /// The reason why this file could not be read. `None` after it was read.
+    advice_problem: Option<String>,
     /// The keys of the list in progress. At its end, all other rows are removed.
     listed: Option<BTreeSet<Key>>,
 }
@@ -128,14 +134,34 @@ impl Store {
             let old = std::mem::replace(&mut inner.decisions, by_key);
             let changed: Vec<Key> =
                 inner.rows.keys().filter(|key| old.get(*key) != inner.decisions.get(*key)).cloned().collect();
-            for key in changed {
-                if let Some(row) = inner.rows.get(&key) {
-                    let row = Row::clone(row).with_decision(inner.decisions.get(&key));
-                    inner.rows.insert(key.clone(), Arc::new(row));
-                    inner.changed(key);
-                }
-            }
+            inner.renew(changed);
         });
+    }
+
+    /// Replaces the advice for all HPAs, and updates the rows whose advice has changed.
+    pub(crate) fn advised(&self, advice: AllAdvice) {
+        self.change(|inner| {
+            inner.advice_problem = None;
+            let old = std::mem::replace(&mut inner.advice, advice);
+            let changed: Vec<Key> =
+                inner.rows.keys().filter(|key| old.get(*key) != inner.advice.get(*key)).cloned().collect();
+            inner.renew(changed);
+        });
+    }
+
+    /// Keeps the advice, because its file cannot be read.
+    pub(crate) fn advice_failed(&self, error: &AdviceError) {
+        let problem = Some(error.to_string());
+        let mut inner = self.inner.lock();
+        if inner.advice_problem != problem {
+            tracing::warn!(%error, "failed to read the advice");
+            inner.advice_problem = problem;
+        }
+    }
+
+    /// Returns the reason why the file of `--advice` cannot be read. `None` without a failure.
+    pub(crate) fn advice_problem(&self) -> Option<String> {
+        self.inner.lock().advice_problem.clone()
     }
 
     fn change(&self, act: impl FnOnce(&mut Inner)) {
@@ -157,6 +183,22 @@ impl Inner {
         }
     }
 
+    /// Computes the decision and the advice of rows again.
+    fn renew(&mut self, keys: Vec<Key>) {
+        for key in keys {
+            if let Some(row) = self.rows.get(&key) {
+                let row = self.completed(Row::clone(row), &key);
+                self.rows.insert(key.clone(), Arc::new(row));
+                self.changed(key);
+            }
+        }
+    }
+
+    fn completed(&self, row: Row, key: &Key) -> Row {
+        let advice = self.advice.get(key).map(Arc::as_ref);
+        row.with_decision(self.decisions.get(key)).with_advice(advice)
+    }
+
     fn apply(&mut self, hpa: &HpaObject, now: Timestamp) {
         let key = (hpa.namespace.clone(), hpa.name.clone());
         if let Some(listed) = &mut self.listed {
@@ -170,7 +212,7 @@ impl Inner {
             let (current, values) = (hpa.status.current_replicas, row::values(hpa));
             self.observations.note(&key, Observation { at: now, current, desired, values });
         }
-        let row = Row::new(hpa, extended(history, count, now)).with_decision(self.decisions.get(&key));
+        let row = self.completed(Row::new(hpa, extended(history, count, now)), &key);
         if previous.is_some_and(|previous| **previous == row) {
             return;
         }

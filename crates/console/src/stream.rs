@@ -44,6 +44,8 @@ struct Status {
     synced: bool,
     /// The error of the watch. `None` while the watch is current.
     error: Option<String>,
+    /// The reason why the file of `--advice` cannot be read. `None` without a failure.
+    advice: Option<String>,
 }
 
 /// Rows that are not yet sent. Each batch is encoded just before it is sent, so a slow client needs memory for only one
@@ -157,7 +159,11 @@ impl Client {
         // The informer keeps an error until the next event, even if the watch is open again.
         let is_current = self.watches.watches().all(|watch| watch.is_current(Duration::ZERO, MAX_SILENCE));
         let error = watch.error.filter(|_| !is_current);
-        let status = Status { synced: watch.synced, error: error.map(|error| error.to_string()) };
+        let status = Status {
+            synced: watch.synced,
+            error: error.map(|error| error.to_string()),
+            advice: self.store.advice_problem(),
+        };
         self.silent += 1;
         if self.status.as_ref() == Some(&status) && self.silent < SILENT_CHECKS {
             return;

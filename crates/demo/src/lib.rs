@@ -239,6 +239,7 @@ async fn console(files: &Files, clock: SharedClock) -> Result<Listening, Console
         leaders: Leader::candidates(None),
         flags: DecisionFlags::default(),
         sources: None,
+        advice: None,
         clock,
     };
     Listening::start(scene, 0).await

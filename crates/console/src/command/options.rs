@@ -22,6 +22,8 @@ pub struct ConsoleOptions {
     pub leaders: Vec<Leader>,
     /// `--metric-sources-file`: the file with the Prometheus servers from which *What if* reads past values.
     pub metric_sources_file: Option<PathBuf>,
+    /// `--advice`: the output of `concertina advise -o json`, which the page shows.
+    pub advice: Option<PathBuf>,
     /// `-v`: the verbosity of logs.
     pub logging: Logging,
 }
@@ -34,7 +36,7 @@ pub fn command(program: &str) -> Command {
         .about("Serves a page with all HPAs of a cluster on a loopback address, and opens it in a browser.")
         .after_help(format!(
             "The page shows what your kubeconfig allows, and its address contains a random token.\n\n\
-             Examples:\n  {program} console\n  {program} console -n shop --browser=off"
+             Examples:\n  {program} console\n  {program} console -n shop --browser=off\n  {program} console --advice advice.json"
         ))
         .arg(
             option("port", "port", "Port of the page on 127.0.0.1; 0 selects a free port")
@@ -55,6 +57,14 @@ pub fn command(program: &str) -> Command {
             )
             .value_parser(value_parser!(PathBuf)),
         )
+        .arg(
+            option(
+                "advice",
+                "file",
+                "File with the output of concertina advise -o json; the page shows it, also after the file has changed",
+            )
+            .value_parser(value_parser!(PathBuf)),
+        )
         .arg(verbosity())
         .arg(leader::record())
         .arg(leader::leader().help_heading(leader::RECORD));
@@ -69,6 +79,7 @@ pub fn options(matches: &ArgMatches) -> ConsoleOptions {
         opens_browser: matches.get_one::<String>("browser").is_none_or(|browser| browser != "off"),
         leaders: leader::leaders(matches),
         metric_sources_file: matches.get_one::<PathBuf>("metric-sources-file").cloned(),
+        advice: matches.get_one::<PathBuf>("advice").cloned(),
         logging: logging(matches),
     }
 }
@@ -101,11 +112,13 @@ mod tests {
             "-v",
             "1",
             "--metric-sources-file=a",
+            "--advice=b",
         ];
         let options = read(&words).unwrap();
         assert_eq!(options.cluster.namespace.as_deref(), Some("shop"));
         assert_eq!((options.port, options.opens_browser), (8080, false));
-        assert_eq!(options.metric_sources_file, Some(PathBuf::from("a")));
+        let (sources, advice) = (options.metric_sources_file, options.advice);
+        assert_eq!((sources, advice), (Some(PathBuf::from("a")), Some(PathBuf::from("b"))));
         assert_eq!((options.leaders.len(), options.logging.verbosity), (0, 1));
         for wrong in ["--port=70000", "--browser=maybe", "--address=0.0.0.0", "web"] {
             assert!(read(&[wrong]).is_err(), "{wrong}");

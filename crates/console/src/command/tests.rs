@@ -37,6 +37,7 @@ fn scene(clients: &Clients, refusals: Arc<Refusals>) -> Scene<'_> {
         leaders: Vec::new(),
         flags: DecisionFlags::default(),
         sources: None,
+        advice: None,
         clock: Arc::new(SystemClock),
     }
 }
