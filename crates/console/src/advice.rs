@@ -1,6 +1,8 @@
 //! The advice of `concertina advise -o json`, compared with the HPAs of today and put into words.
 
 pub(crate) mod file;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -30,3 +30,6 @@ pub(super) async fn follow(store: Store, path: PathBuf) {
         sleep(INTERVAL).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

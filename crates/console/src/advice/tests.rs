@@ -1,0 +1,139 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use clock::SystemClock;
+use cluster::decode;
+use cluster::decode::HpaObject;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::row::Row;
+use crate::store::Store;
+
+/// Returns an answer with one advice and one refusal, for the HPAs of [`hpa`].
+pub(crate) fn report() -> Value {
+    let measured = |hours: f64, ppm: f64| json!({"podHoursAWeek": hours, "unservedPpm": ppm, "minutesAbove80AWeek": 0.5, "rescalesAWeek": 12.0});
+    let settings = |target: i32, min: i32, window: i32| json!({"target": target, "minReplicas": min, "maxReplicas": 9, "scaleDownWindowSeconds": window});
+    let compared = |today: f64, advised: f64| json!({"today": measured(today, 20.0), "advised": measured(advised, 10.0)});
+    let advice = json!({
+        "settings": settings(72, 3, 60), "fitted": compared(300.0, 258.0), "judged": compared(310.0, 269.4),
+        "sureness": "high", "isShort": false, "lookAt": "the latency",
+        "withFloor": {"settings": settings(75, 3, 60), "fitted": compared(300.0, 240.0), "judged": compared(310.0, 248.0)},
+    });
+    json!({
+        "apiVersion": "concertina/v1", "kind": "AdviceReport", "to": "2030-01-15T00:00:00Z", "lacked": [],
+        "hpas": [
+            {"namespace": "shop", "name": "web", "target": "Deployment/web", "today": settings(60, 6, 300),
+                "advice": advice, "findings": [], "days": 14.0},
+            {"namespace": "shop", "name": "queue", "target": "Deployment/queue", "refused": {"reason": "noUsage"},
+                "why": "Prometheus has no usage", "findings": [], "days": 0.0},
+        ],
+    })
+}
+
+fn advice(report: &Value) -> AllAdvice {
+    serde_json::from_value::<Report>(report.clone()).unwrap().into_advice()
+}
+
+fn cpu(target: &Value) -> Value {
+    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+}
+
+pub(crate) fn hpa(name: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 6, "maxReplicas": 9,
+            "metrics": [cpu(&json!({"type": "Utilization", "averageUtilization": 60}))],
+        },
+    })
+}
+
+pub(crate) fn decoded(hpa: &Value) -> HpaObject {
+    decode::hpa(hpa.to_string().as_bytes()).unwrap()
+}
+
+/// Returns the row of an HPA with the advice of its name.
+fn row(report: &Value, hpa: &Value) -> Row {
+    let row = Row::new(&decoded(hpa), Vec::new());
+    let all = advice(report);
+    let advice = all.get(&(row.namespace.clone(), row.name.clone())).map(Arc::as_ref);
+    row.with_advice(advice)
+}
+
+pub(crate) const BRIEF: &str =
+    "-41 pod-hours a week: cpu 60 % → 72 %, minReplicas 6 → 3, window 300 s → 60 s";
+
+#[test]
+fn row_names_the_changes_and_only_of_an_advice() {
+    let cell = row(&report(), &hpa("web")).advice.unwrap();
+    assert_eq!((cell.text.as_str(), cell.rank), (BRIEF, Some(0)));
+    for name in ["queue", "other"] {
+        let row = row(&report(), &hpa(name));
+        assert_eq!(row.advice, None, "{name}");
+        assert!(!serde_json::to_string(&row).unwrap().contains("advice"), "{name}");
+    }
+}
+
+#[test]
+fn other_settings_than_those_of_the_advice_are_a_change() {
+    let utilization = |percent: i32| cpu(&json!({"type": "Utilization", "averageUtilization": percent}));
+    let external = json!({"type": "External", "external": {
+        "metric": {"name": "jobs"}, "target": {"type": "AverageValue", "averageValue": "10"}}});
+    let memory = json!({"type": "Resource", "resource": {
+        "name": "memory", "target": {"type": "Utilization", "averageUtilization": 80}}});
+    let down = |window: i32| json!({"scaleDown": {"stabilizationWindowSeconds": window}});
+    for (path, value, is_same) in [
+        ("/spec/behavior", down(300), true),
+        ("/spec/metrics", json!([utilization(60), memory]), true),
+        ("/metadata/labels", json!({"a": "b"}), true),
+        ("/spec/behavior", down(60), false),
+        ("/spec/minReplicas", json!(5), false),
+        ("/spec/maxReplicas", json!(10), false),
+        ("/spec/metrics", json!([utilization(61)]), false),
+        ("/spec/metrics", json!([utilization(60), external]), false),
+        ("/spec/metrics", json!([cpu(&json!({"type": "AverageValue", "averageValue": "60m"}))]), false),
+        ("/spec/metrics", json!([]), false),
+        ("/spec/scaleTargetRef/name", json!("web2"), false),
+    ] {
+        let mut changed = hpa("web");
+        terminal::values::set(&mut changed, path, Some(value));
+        let cell = row(&report(), &changed).advice.unwrap();
+        let expected = if is_same { (BRIEF, Some(0)) } else { (CHANGED, None) };
+        assert_eq!((cell.text.as_str(), cell.rank), expected, "{path}: {changed}");
+    }
+}
+
+#[test]
+fn target_in_cores_is_compared_in_cores() {
+    let mut report = report();
+    report["hpas"][0]["averageValue"] = json!({"today": "300m", "advised": "360m"});
+    let mut hpa = hpa("web");
+    hpa["spec"]["metrics"] = json!([cpu(&json!({"type": "AverageValue", "averageValue": "0.3"}))]);
+    let row = row(&report, &hpa);
+    assert_eq!(row.advice.unwrap().text, BRIEF.replace("60 % → 72 %", "300m → 360m"));
+}
+
+#[test]
+fn advice_marks_the_rows_that_it_changes() {
+    let store = Store::new(Arc::new(SystemClock));
+    for name in ["other", "queue", "web"] {
+        store.put(&decoded(&hpa(name)));
+    }
+    let names = |version| {
+        let changes = store.since(Some(version));
+        (changes.rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>().join(" "), changes.version)
+    };
+    let version = store.since(None).version;
+    store.advised(advice(&report()));
+    let (changed, version) = names(version);
+    // The reason for the refusal is on the page of its HPA, which the page reads again.
+    assert_eq!(changed, "queue web");
+    store.advised(advice(&report()));
+    assert_eq!(names(version).0, "", "an equal advice is no change");
+    store.advised(AllAdvice::default());
+    assert_eq!(names(version).0, "queue web");
+    assert_eq!(store.since(None).rows.iter().filter(|row| row.advice.is_some()).count(), 0);
+}
