@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use autoscaling::quantity::Quantity;
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use terminal::words::{number, percent};
 
 use crate::Key;
 
@@ -29,16 +31,22 @@ pub struct Advice {
     target: String,
     /// The settings that the advice is about. `None` if they cannot be replayed.
     today: Option<Settings>,
+    /// The end of the replayed past.
+    until: Timestamp,
     /// The position in the answer, in which the most valuable advice is the first.
     rank: usize,
-    /// `None` without an advice.
-    proposal: Option<Box<Proposal>>,
+    /// The advice, or the reason against one.
+    proposal: Result<Box<Proposal>, String>,
 }
 
 #[derive(Debug, PartialEq)]
 struct Proposal {
     settings: Settings,
+    fitted: Compared,
     judged: Compared,
+    sureness: String,
+    floor: Option<Floor>,
+    look_at: String,
 }
 
 /// The settings of an HPA that an advice may change.
@@ -69,10 +77,23 @@ pub struct Cell {
     pub rank: Option<usize>,
 }
 
+/// The advice for an HPA, on the page of this HPA.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Shown {
+    /// The end of the replayed past.
+    until: Timestamp,
+    sentence: String,
+    /// Names, each with the value of today and the advised one.
+    rows: Vec<[String; 3]>,
+    /// The command that changes the HPA. Empty without a change.
+    command: String,
+}
+
 /// The answer of `concertina advise`. It has further fields.
 #[derive(Debug, Deserialize)]
 struct Report {
     kind: String,
+    to: Timestamp,
     hpas: Vec<ReportedHpa>,
 }
 
@@ -85,13 +106,18 @@ struct ReportedHpa {
     today: Option<Choice>,
     advice: Option<ReportedProposal>,
     average_value: Option<AverageValue>,
+    why: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReportedProposal {
     settings: Choice,
+    fitted: Compared,
     judged: Compared,
+    sureness: String,
+    with_floor: Option<Floor>,
+    look_at: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -110,6 +136,12 @@ struct AverageValue {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+struct Floor {
+    settings: Choice,
+    judged: Compared,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 struct Compared {
     today: Measured,
     advised: Measured,
@@ -119,6 +151,9 @@ struct Compared {
 #[serde(rename_all = "camelCase")]
 struct Measured {
     pod_hours_a_week: f64,
+    unserved_ppm: f64,
+    minutes_above80_a_week: f64,
+    rescales_a_week: f64,
 }
 
 impl fmt::Display for CpuTarget {
@@ -189,17 +224,21 @@ impl Compared {
 
 impl Report {
     fn into_advice(self) -> AllAdvice {
+        let until = self.to;
         let advice = self.hpas.into_iter().enumerate().map(|(rank, hpa)| {
             let value = hpa.average_value;
-            let proposal = hpa.advice.map(|ReportedProposal { settings, judged }| {
-                let settings = Settings::chosen(settings, value.and_then(|value| value.advised));
-                Box::new(Proposal { settings, judged })
-            });
+            let proposal = hpa.advice.map(
+                |ReportedProposal { settings, fitted, judged, sureness, with_floor, look_at }| {
+                    let settings = Settings::chosen(settings, value.and_then(|value| value.advised));
+                    Box::new(Proposal { settings, fitted, judged, sureness, floor: with_floor, look_at })
+                },
+            );
             let advice = Advice {
                 target: hpa.target,
                 today: hpa.today.map(|today| Settings::chosen(today, value.map(|value| value.today))),
+                until,
                 rank,
-                proposal,
+                proposal: proposal.ok_or_else(|| hpa.why.unwrap_or_else(|| "no reason is given".to_owned())),
             };
             ((hpa.namespace, hpa.name), Arc::new(advice))
         });
@@ -215,10 +254,46 @@ impl Advice {
 
     /// Returns the cell of an HPA with these settings. `None` without an advice.
     pub(crate) fn cell(&self, target: &str, settings: Settings) -> Option<Box<Cell>> {
-        let proposal = self.proposal.as_ref()?;
+        let proposal = self.proposal.as_ref().ok()?;
         let is_about = self.is_about(target, settings);
         let text = if is_about { proposal.brief(settings) } else { CHANGED.to_owned() };
         Some(Box::new(Cell { text, rank: is_about.then_some(self.rank) }))
+    }
+
+    /// Returns the fields of the what-if form that the advice changes in an HPA with these settings, with their values.
+    /// `cpu` is the index of the metric.
+    pub(crate) fn fields(&self, target: &str, settings: Settings, cpu: usize) -> Vec<(String, String)> {
+        let Ok(proposal) = &self.proposal else { return Vec::new() };
+        if !self.is_about(target, settings) {
+            return Vec::new();
+        }
+        let to = proposal.settings;
+        let cpu = to.cpu.filter(|_| settings.cpu != to.cpu).map(|target| {
+            let value = match target {
+                CpuTarget::Percent(percent) => percent.to_string(),
+                CpuTarget::Milli(_) => target.to_string(),
+            };
+            (format!("metric{cpu}"), value)
+        });
+        let counts = [
+            ("min", settings.min, to.min),
+            ("max", settings.max, to.max),
+            ("downWindow", settings.window, to.window),
+        ];
+        let changed = counts.into_iter().filter(|(_, old, new)| old != new);
+        cpu.into_iter().chain(changed.map(|(name, _, new)| (name.to_owned(), new.to_string()))).collect()
+    }
+
+    /// Returns the advice for the page of an HPA with these settings. `command` changes the HPA.
+    pub(crate) fn shown(&self, target: &str, settings: Settings, command: String) -> Shown {
+        let (sentence, rows) = match &self.proposal {
+            _ if !self.is_about(target, settings) => {
+                (format!("The HPA has {CHANGED}: run concertina advise again."), Vec::new())
+            }
+            Ok(proposal) => (proposal.sentence(), proposal.rows(settings)),
+            Err(why) => (format!("No advice: {why}."), Vec::new()),
+        };
+        Shown { until: self.until, sentence, rows, command }
     }
 }
 
@@ -230,5 +305,45 @@ impl Proposal {
         let changes = changes.map(|((name, old), (_, new))| format!("{name} {old} → {new}"));
         let changes = changes.collect::<Vec<_>>().join(", ");
         format!("{:+.0} pod-hours a week: {changes}", -self.judged.saved())
+    }
+
+    fn sentence(&self) -> String {
+        let (judged, fitted) = (self.judged.saved(), self.fitted.saved());
+        let floor = self.floor.map(|Floor { settings, judged }| {
+            let share = judged.saved() / judged.today.pod_hours_a_week.max(f64::MIN_POSITIVE);
+            let target = settings.target;
+            format!(
+                " With a floor from earlier days and a target of {target} %, it saves {}.",
+                percent(share)
+            )
+        });
+        format!(
+            "{} {} pod-hours a week (predicted {}). Sureness: {}. After the change, look at {}.{}",
+            if judged < 0.0 { "Costs" } else { "Saves" },
+            number(judged.abs()),
+            number(if judged < 0.0 { -fitted } else { fitted }),
+            self.sureness,
+            self.look_at,
+            floor.unwrap_or_default()
+        )
+    }
+
+    /// The settings, and what the judged part of the load costs and lacks with them.
+    fn rows(&self, today: Settings) -> Vec<[String; 3]> {
+        let settings = today.named().into_iter().zip(self.settings.named());
+        let settings = settings.map(|((name, old), (_, new))| [name.to_owned(), old, new]);
+        let Compared { today, advised } = self.judged;
+        let hours = |measured: &Measured| number(measured.pod_hours_a_week);
+        let measured =
+            |name: &str, words: fn(&Measured) -> String| [name.to_owned(), words(&today), words(&advised)];
+        let predicted = &self.fitted;
+        let replays = [
+            ["pod-hours a week, predicted".to_owned(), hours(&predicted.today), hours(&predicted.advised)],
+            measured("pod-hours a week, judged", |it| number(it.pod_hours_a_week)),
+            measured("unserved load", |it| percent(it.unserved_ppm * 1e-6)),
+            measured("minutes a week above 80 % of capacity", |it| number(it.minutes_above80_a_week)),
+            measured("rescales a week", |it| number(it.rescales_a_week)),
+        ];
+        settings.chain(replays).collect()
     }
 }

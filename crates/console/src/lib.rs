@@ -22,10 +22,12 @@ pub mod whatif;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
+use self::advice::Advice;
 use self::row::Count;
 
 /// Maximum number of metrics of an HPA whose values are kept.
@@ -53,6 +55,8 @@ pub struct Subject {
     pub history: Vec<Count>,
     /// The counts and metric values that the console has observed in the last hour, oldest first.
     pub observations: Vec<Observation>,
+    /// The advice of the file of `--advice`. `None` if it has none for this HPA.
+    pub advice: Option<Arc<Advice>>,
 }
 
 /// The reason why an explanation or a record is unavailable.

@@ -117,8 +117,9 @@ impl Store {
         let inner = self.inner.lock();
         let history = inner.rows.get(&key).map(|row| row.history.clone()).unwrap_or_default();
         let observations = inner.observations.of(&key);
+        let advice = inner.advice.get(&key).cloned();
         let (namespace, name) = key;
-        Subject { namespace, name, history, observations }
+        Subject { namespace, name, history, observations, advice }
     }
 
     /// Waits until a client has subscribed to the store.

@@ -107,13 +107,55 @@ fn other_settings_than_those_of_the_advice_are_a_change() {
 }
 
 #[test]
-fn target_in_cores_is_compared_in_cores() {
+fn target_in_cores_is_compared_and_changed_in_cores() {
     let mut report = report();
     report["hpas"][0]["averageValue"] = json!({"today": "300m", "advised": "360m"});
     let mut hpa = hpa("web");
     hpa["spec"]["metrics"] = json!([cpu(&json!({"type": "AverageValue", "averageValue": "0.3"}))]);
     let row = row(&report, &hpa);
     assert_eq!(row.advice.unwrap().text, BRIEF.replace("60 % → 72 %", "300m → 360m"));
+    let all = advice(&report);
+    let fields = all[&("shop".to_owned(), "web".to_owned())].fields(
+        "Deployment/web",
+        Settings::new(&decoded(&hpa).spec),
+        2,
+    );
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(fields, [("metric2", "360m"), ("min", "3"), ("downWindow", "60")]);
+}
+
+#[test]
+fn page_has_the_settings_the_replays_and_what_to_look_at() {
+    let (web, all) = (hpa("web"), advice(&report()));
+    let settings = Settings::new(&decoded(&web).spec);
+    let shown =
+        all[&("shop".to_owned(), "web".to_owned())].shown("Deployment/web", settings, "do it".to_owned());
+    assert_eq!(
+        shown.sentence,
+        "Saves 40.6 pod-hours a week (predicted 42). Sureness: high. After the change, look at the latency. With a \
+         floor from earlier days and a target of 75 %, it saves 20 %."
+    );
+    let rows: Vec<_> = shown.rows.iter().map(|row| row.each_ref().map(String::as_str)).collect();
+    assert_eq!(
+        rows,
+        [
+            ["cpu", "60 %", "72 %"],
+            ["minReplicas", "6", "3"],
+            ["maxReplicas", "9", "9"],
+            ["window", "300 s", "60 s"],
+            ["pod-hours a week, predicted", "300", "258"],
+            ["pod-hours a week, judged", "310", "269.4"],
+            ["unserved load", "< 0.01 %", "< 0.01 %"],
+            ["minutes a week above 80 % of capacity", "0.5", "0.5"],
+            ["rescales a week", "12", "12"],
+        ]
+    );
+    let refused =
+        all[&("shop".to_owned(), "queue".to_owned())].shown("Deployment/queue", settings, String::new());
+    assert_eq!((refused.sentence.as_str(), refused.rows.len()), ("No advice: Prometheus has no usage.", 0));
+    let stale = all[&("shop".to_owned(), "web".to_owned())].shown("Deployment/api", settings, String::new());
+    assert_eq!(stale.sentence, "The HPA has changed since: run concertina advise again.");
+    assert_eq!(stale.rows, Vec::<[String; 3]>::new());
 }
 
 #[test]

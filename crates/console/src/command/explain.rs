@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::advice::{Settings, Shown};
+use crate::whatif::Field;
 use crate::{Explain, Subject, Unavailable};
 use autoscaling::explanation::{DecisionPath, LimitingStep};
 use futures::future::BoxFuture;
@@ -16,6 +18,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::Scene;
 use super::form::{Form, target_of};
 use super::past::{self, LeaderChanges};
+use super::what_if;
 use clock::SharedClock;
 use cluster::client::Clients;
 use flags::DecisionFlags;
@@ -24,6 +27,7 @@ use simulate::{Document, line};
 use sources::Sources;
 use terminal::explain::{Style, Zone};
 use terminal::options::leader::Leader;
+use terminal::values::{list, text};
 use why::findings::{self, findings};
 use why::situation::{EventContent, RecentEvent};
 use why::{Question, Reader, Refusals, Scope, Situation, WhyError, render};
@@ -69,6 +73,8 @@ struct Explanation<'a> {
     marks: Vec<Mark>,
     /// The current values of the what-if form. `None` if the HPA itself was not read.
     form: Option<Form>,
+    /// The advice of the file of `--advice`. `None` if it has none for this HPA.
+    advice: Option<Shown>,
 }
 
 #[derive(Serialize)]
@@ -182,6 +188,7 @@ fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result
         recorded: record.is_some(),
         marks: marked.unwrap_or_default(),
         form: object.as_ref().map(Form::new),
+        advice: object.as_ref().and_then(|object| advice(situation, object, subject)),
         yaml,
     })
 }
@@ -210,6 +217,19 @@ fn object(situation: &Situation) -> Option<Value> {
         "spec": serde_json::from_str::<Value>(hpa.spec_raw.get()).ok()?,
         "status": *hpa.status,
     }))
+}
+
+/// Returns the advice for an HPA, with the command that changes the HPA.
+fn advice(situation: &Situation, object: &Value, subject: &Subject) -> Option<Shown> {
+    let (advice, spec) = (subject.advice.as_ref()?, &situation.hpa.as_ref()?.spec);
+    let target = format!("{}/{}", spec.target.kind, spec.target.name);
+    let settings = Settings::new(spec);
+    let is_cpu = |metric: &Value| text(metric, "/resource/name") == "cpu";
+    let cpu = list(object, "/spec/metrics").iter().rposition(is_cpu).unwrap_or_default();
+    let fields = advice.fields(&target, settings, cpu).into_iter();
+    let fields: Vec<_> = fields.map(|(name, value)| Field { name, value }).collect();
+    let command = what_if::change(&subject.namespace, &subject.name, object, &fields);
+    Some(advice.shown(&target, settings, command))
 }
 
 /// Returns the fields that affected the decision, sorted by line.

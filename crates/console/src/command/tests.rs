@@ -156,6 +156,44 @@ async fn question_is_answered_with_a_patch_and_a_difference() {
 }
 
 #[tokio::test]
+async fn advice_of_an_hpa_has_a_command() {
+    let (cluster, path) = (running(), directory("-advice.json"));
+    let measured =
+        json!({"podHoursAWeek": 400.0, "unservedPpm": 0.0, "minutesAbove80AWeek": 0.0, "rescalesAWeek": 1.0});
+    let compared = json!({"today": measured, "advised": measured});
+    let settings = |target: i32| json!({"target": target, "minReplicas": 2, "maxReplicas": 9, "scaleDownWindowSeconds": 300});
+    let advice = json!({"settings": settings(70), "fitted": compared, "judged": compared, "sureness": "low", "lookAt": "x"});
+    let web = json!({"namespace": "shop", "name": "web", "target": "Deployment/web", "today": settings(60), "advice": advice});
+    let report = json!({"kind": "AdviceReport", "to": "2030-01-15T00:00:00Z", "hpas": [web]});
+    fs::write(&path, report.to_string()).unwrap();
+    let refusals = Refusals::new();
+    let clients = Clients::over(cluster.connector(), &client_options(&refusals)).unwrap();
+    let scene = Scene { advice: Some(path.clone()), ..scene(&clients, refusals) };
+    let listening = Listening::start(scene, 0).await.unwrap();
+    let stop = CancellationToken::new();
+    let url = listening.url.clone();
+    let serving = tokio::spawn(listening.serve(stop.clone()));
+    let mut advice = Value::Null;
+    // The file is read while the first requests are in flight.
+    for _ in 0..1_000 {
+        let document: Value = serde_json::from_str(&get(&url, "hpas/shop/web").await).unwrap();
+        advice = document["advice"].clone();
+        if !advice.is_null() {
+            break;
+        }
+    }
+    stop.cancel();
+    serving.await.unwrap();
+    fs::remove_file(path).unwrap();
+    assert_eq!(
+        advice["command"],
+        "kubectl patch hpa web --namespace shop --type=merge --patch '{\"spec\":{\"metrics\":[{\"resource\":{\"name\":\"cpu\",\
+         \"target\":{\"averageUtilization\":70,\"type\":\"Utilization\"}},\"type\":\"Resource\"}]}}'"
+    );
+    assert_eq!(advice["rows"][0], json!(["cpu", "60 %", "70 %"]));
+}
+
+#[tokio::test]
 async fn invalid_question_names_its_field() {
     let cluster = running();
     let text = answer(&cluster, "/whatif?hours=1&max=1").await;
@@ -228,6 +266,7 @@ async fn ask(cluster: &Cluster, sources: Option<Arc<Sources>>) -> Value {
         name: "web".to_owned(),
         history: Vec::new(),
         observations: observations.into(),
+        advice: None,
     };
     let field = |name: &str, value: &str| Field { name: name.to_owned(), value: value.to_owned() };
     let question = Question { subject, fields: vec![field("hours", "1"), field("max", "20")] };
@@ -299,6 +338,7 @@ async fn past_has_the_sync_period_of_the_policy() {
             name: "web".to_owned(),
             history: Vec::new(),
             observations: [].into(),
+            advice: None,
         };
         let refusals = explainer.refusals.lock().await;
         let situation = explainer.situation(&refusals, &subject).await.unwrap().situation;

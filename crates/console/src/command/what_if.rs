@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Subject;
-use crate::whatif::{Question, WhatIf, WhatIfError};
+use crate::whatif::{Field, Question, WhatIf, WhatIfError};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
@@ -85,6 +85,12 @@ impl Explainer {
         };
         serde_json::to_vec(&answer).map_err(|error| failed(&error))
     }
+}
+
+/// Returns the command that changes fields of an HPA. Empty without a valid change.
+pub(super) fn change(namespace: &str, name: &str, hpa: &Value, fields: &[Field]) -> String {
+    let asked = form::apply(hpa, fields);
+    asked.map(|asked| command(namespace, name, &shown(hpa), &shown(&asked.hpa))).unwrap_or_default()
 }
 
 /// Returns the parts of an HPA that the form can change, with its name and namespace.
