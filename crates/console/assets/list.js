@@ -13,7 +13,7 @@ const OVERSCAN = 6;
 /** Maximum number of metrics in a row. Further metrics are only counted. */
 const METRICS = 2;
 
-const COLUMNS = ["State", "HPA", "Replicas", "Metrics", "History", "Reason", "For"];
+const COLUMNS = ["State", "HPA", "Replicas", "Metrics", "History", "Reason", "Advice", "For"];
 
 export class List {
   /**
@@ -24,7 +24,7 @@ export class List {
     this.show = show;
     this.now = now;
     /** @type {View} */
-    this.view = { q: "", state: "", namespace: "", label: "", hpa: "", page: "" };
+    this.view = { q: "", state: "", namespace: "", label: "", advice: "", hpa: "", page: "" };
     /** @type {Row[]} */
     this.rows = [];
     /** @type {Map<string, {row: Row, minute: number, element: HTMLElement}>} */
@@ -36,9 +36,10 @@ export class List {
     this.label = /** @type {HTMLInputElement} */ (
       html("input", { type: "text", id: "label", autocomplete: "off", placeholder: "app=web" }));
     this.states = html("div", { class: "states", role: "group", "aria-label": "State" });
+    this.advised = html("button", { type: "button", class: "chip advised" });
     this.body = html("div", { class: "rows", role: "rowgroup" });
     this.scroller = html("div", { class: "scroller", role: "rowgroup", tabindex: 0, "aria-label": "HPAs" }, this.body);
-    const heads = COLUMNS.map((name) => html("span", { role: "columnheader" }, name));
+    const heads = COLUMNS.map((name) => html("span", { role: "columnheader", class: name === "Advice" ? "advised" : "" }, name));
     this.table = html("div", { class: "table", role: "table", "aria-label": "HPAs" },
       html("div", { class: "head", role: "rowgroup" }, html("div", { class: "row", role: "row" }, ...heads)), this.scroller);
     this.scroller.removeAttribute("aria-label");
@@ -49,12 +50,13 @@ export class List {
         html("label", {}, "Search", this.search),
         html("label", {}, "Namespace", this.namespace),
         html("label", {}, "Label", this.label)),
-      this.states, this.empty, this.table);
+      html("div", { class: "chips" }, this.states, this.advised), this.empty, this.table);
 
     this.element.addEventListener("submit", (event) => event.preventDefault());
     this.search.addEventListener("input", () => this.filter({ q: this.search.value }));
     this.label.addEventListener("input", () => this.filter({ label: this.label.value }));
     this.namespace.addEventListener("change", () => this.filter({ namespace: this.namespace.value }));
+    this.advised.addEventListener("click", () => this.filter({ advice: this.view.advice ? "" : "1" }));
     this.scroller.addEventListener("scroll", () => this.draw(), { passive: true });
     this.scroller.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.scroller);
@@ -79,6 +81,7 @@ export class List {
     if (document.activeElement !== this.label) this.label.value = view.label;
     this.fillNamespaces([...new Set([...all.values()].map((row) => row.namespace))].sort());
     this.fillStates(counts(all.values()));
+    this.fillAdvised(all.values());
     this.empty.hidden = this.rows.length > 0;
     this.table.hidden = this.rows.length === 0;
     this.empty.textContent = all.size === 0 ? plain(reason) : "No HPA matches these filters.";
@@ -114,6 +117,20 @@ export class List {
     });
     this.states.replaceChildren(...buttons);
     if (focused) buttons.find((button) => button.dataset.state === focused)?.focus();
+  }
+
+  /**
+   * Shows the button and the column of the advice if there is any.
+   * @param {Iterable<Row>} rows
+   */
+  fillAdvised(rows) {
+    let count = 0;
+    for (const row of rows) if (row.advice) count += 1;
+    this.table.classList.toggle("with-advice", count > 0);
+    this.advised.hidden = count === 0 && !this.view.advice;
+    this.advised.setAttribute("aria-pressed", String(this.view.advice !== ""));
+    const text = `advice ${count}`;
+    if (this.advised.textContent !== text) this.advised.textContent = text;
   }
 
   /** Draws the rows on the screen. */
@@ -168,6 +185,7 @@ export class List {
       cell("metrics", ...metrics, more > 0 && html("small", {}, `and ${more} more`)),
       cell("spark", spark(row, now)),
       cell("reason", ...reason(row)),
+      row.advice ? cell("advised", html("span", { title: plain(row.advice.text) }, row.advice.text)) : cell("advised"),
       cell("for", since ? age(Date.parse(since), now) : ""));
   }
 

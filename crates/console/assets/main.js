@@ -14,7 +14,7 @@ import { age, counts, keyOf, readView, writeView } from "./view.js";
 const rows = new Map();
 /** The state of the watch, and the time of the last event of this server. */
 const live = {
-  synced: false, error: "", ageSeconds: 0, at: Date.now(), connected: true, refused: false,
+  synced: false, error: "", advice: "", ageSeconds: 0, at: Date.now(), connected: true, refused: false,
 };
 
 const now = () => Date.now();
@@ -85,6 +85,7 @@ function showState() {
     text = `The server of this page ${why}. This view is ${age(live.at, now())} old.`;
   }
   else if (live.error) text = `The API server cannot be watched: ${live.error}. This view is ${age(0, stale)} old.`;
+  else if (live.advice) text = `The advice cannot be read: ${live.advice}. The page shows what it read before.`;
   set(notice, text);
   notice.hidden = text === "";
 }

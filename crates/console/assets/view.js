@@ -8,9 +8,9 @@
  *   min: number, max: number, current: number, desired: number, metrics: Metric[],
  *   state: string, reason: string, since: string | null, scaled: string | null, policy: string | null,
  *   decision: string | null, decided: string | null,
- *   writers: string[], history: Count[],
+ *   writers: string[], history: Count[], advice?: {text: string, rank: number | null},
  * }} Row
- * @typedef {{q: string, state: string, namespace: string, label: string, hpa: string, page: string}} View
+ * @typedef {{q: string, state: string, namespace: string, label: string, advice: string, hpa: string, page: string}} View
  */
 
 /** The states, the most severe first, each with its name. */
@@ -33,7 +33,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
 /** @type {(keyof View)[]} */
-const FIELDS = ["q", "state", "namespace", "label", "hpa", "page"];
+const FIELDS = ["q", "state", "namespace", "label", "advice", "hpa", "page"];
 
 /**
  * Reads a view from the part of the address after `#`.
@@ -42,7 +42,7 @@ const FIELDS = ["q", "state", "namespace", "label", "hpa", "page"];
  */
 export function readView(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
-  const view = { q: "", state: "", namespace: "", label: "", hpa: "", page: "" };
+  const view = { q: "", state: "", namespace: "", label: "", advice: "", hpa: "", page: "" };
   for (const field of FIELDS) view[field] = given.get(field) ?? "";
   return view;
 }
@@ -77,6 +77,16 @@ export function compare(a, b) {
 }
 
 /**
+ * Compares rows with advice: the most valuable advice first, and HPAs that have changed since last.
+ * @param {Row} a
+ * @param {Row} b
+ */
+function compareAdvice(a, b) {
+  const rank = (/** @type {Row} */ row) => row.advice?.rank ?? Number.MAX_SAFE_INTEGER;
+  return rank(a) - rank(b) || compare(a, b);
+}
+
+/**
  * Whether labels match `key`, or `key=value`, or several of these, separated by commas.
  * @param {Record<string, string>} labels
  * @param {string} selector
@@ -102,11 +112,12 @@ export function visible(rows, view) {
     if (view.state && row.state !== view.state) continue;
     if (view.namespace && row.namespace !== view.namespace) continue;
     if (view.label && !selects(view.label, row.labels)) continue;
-    const text = `${row.namespace} ${row.name} ${row.target} ${row.reason} ${row.policy ?? ""} ${row.decision ?? ""}`.toLowerCase();
+    if (view.advice && !row.advice) continue;
+    const text = `${row.namespace} ${row.name} ${row.target} ${row.reason} ${row.policy ?? ""} ${row.decision ?? ""} ${row.advice?.text ?? ""}`.toLowerCase();
     if (!words.every((word) => text.includes(word))) continue;
     shown.push(row);
   }
-  return shown.sort(compare);
+  return shown.sort(view.advice ? compareAdvice : compare);
 }
 
 /**
