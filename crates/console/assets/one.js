@@ -32,6 +32,7 @@ export class One {
     this.timeline = new Timeline("the last hours");
     this.decision = html("section", {}, html("h3", {}, "Decision"), this.sentence, this.timeline.element, this.source);
     this.findings = html("section", {});
+    this.advice = html("section", { class: "proposal" });
     this.whatif = new WhatIf();
     this.rest = html("div", { class: "rest" });
     this.back = html("a", { class: "back" }, "← All HPAs");
@@ -101,11 +102,25 @@ export class One {
       ? "Every decision is that of the controller's record."
       : "Counts and values are those that this command and events have seen. With Concertina's record, every decision is shown."));
     this.findings.replaceChildren(...findings(it));
+    this.advice.hidden = !it.advice;
+    this.advice.replaceChildren(...(it.advice ? this.advised(it.advice) : []));
     this.whatif.update(this.key, it.form);
     replace(this.rest, rest(it));
     if (!this.answer.contains(this.decision)) {
-      this.answer.replaceChildren(this.decision, this.findings, this.whatif.element, this.rest);
+      this.answer.replaceChildren(this.decision, this.findings, this.advice, this.whatif.element, this.rest);
     }
+  }
+
+  /**
+   * The advice from the past of the HPA.
+   * @param {{until: string, sentence: string, rows: string[][], command: string}} it
+   * @returns {HTMLElement[]}
+   */
+  advised(it) {
+    const parts = [html("h3", {}, "Advice"), html("p", { class: "sentence" }, it.sentence)];
+    if (it.rows.length > 0) parts.push(table(["", "today", "advised"], it.rows));
+    if (it.command) parts.push(this.whatif.copied(it.command));
+    return [...parts, html("p", { class: "advice" }, "From the past until ", time(it.until), ".")];
   }
 }
 
@@ -164,10 +179,6 @@ function findings(it) {
 function rest(it) {
   const section = (/** @type {string} */ title, /** @type {HTMLElement[]} */ ...children) =>
     html("section", {}, html("h3", {}, title), ...children);
-  const table = (/** @type {string[]} */ heads, /** @type {any[][]} */ rows) =>
-    html("div", { class: "wide", tabindex: 0, role: "group", "aria-label": heads.join(", ") }, html("table", {},
-      html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
-      html("tbody", {}, ...rows.map((row) => html("tr", {}, ...row.map((cell) => html("td", {}, cell)))))));
   const conditions = (it.conditions ?? []).map((/** @type {any} */ one) =>
     [one.type, one.status, one.reason, one.message, time(one.lastTransitionTime)]);
   const events = (it.recentEvents ?? []).map((/** @type {any} */ one) =>
@@ -183,6 +194,16 @@ function rest(it) {
     parts.push(html("details", {}, html("summary", {}, "YAML"), yaml(it.yaml, it.marks ?? [])));
   }
   return parts;
+}
+
+/**
+ * @param {string[]} heads
+ * @param {any[][]} rows
+ */
+function table(heads, rows) {
+  return html("div", { class: "wide", tabindex: 0, role: "group", "aria-label": heads.join(", ") }, html("table", {},
+    html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
+    html("tbody", {}, ...rows.map((row) => html("tr", {}, ...row.map((cell) => html("td", {}, cell)))))));
 }
 
 /**
