@@ -9,6 +9,8 @@
 #[expect(dead_code, reason = "some functions are for other tests")]
 mod browser;
 
+#[path = "console/advice.rs"]
+mod advice;
 #[path = "console/controller.rs"]
 mod controller_page;
 #[path = "console/one_hpa.rs"]
@@ -450,13 +452,22 @@ async fn axe_finds_nothing_in_any_view() {
     let modules =
         std::env::var("NODE_MODULES").expect("NODE_MODULES: the folder that tests/node/build.sh prints");
     let axe = std::fs::read_to_string(PathBuf::from(modules).join("axe-core/axe.min.js")).unwrap();
-    let world = World::start("axe", four()).await;
+    let file = advice::AdviceFile::new("axe");
+    let flags = ["--record=off", "--advice", file.path()];
+    let world = World::over("axe", cluster_with(four()), &flags).await;
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (360, "light")] {
         let mut browser = world.open(&format!("axe-{width}-{scheme}"), width, 800).await;
         browser.emulate("screen", scheme).await;
         browser.evaluate(&format!("{{ {axe}; null }}")).await;
         controller_page::answer_with(&mut browser, &controller_page::whole("<b>")).await;
-        for hash in ["#", "#q=nothing", "#hpa=bank%2Fstuck", "#hpa=bank%2Fmissing", "#page=controller"] {
+        for hash in [
+            "#",
+            "#q=nothing",
+            "#hpa=bank%2Fstuck",
+            "#hpa=shop%2Ffull",
+            "#hpa=bank%2Fmissing",
+            "#page=controller",
+        ] {
             browser.evaluate(&format!("location.hash = {hash:?}")).await;
             let shown = match hash {
                 "#hpa=bank%2Fstuck" => ".findings li",
