@@ -234,7 +234,7 @@ async fn advise_on(
 
 /// The row of an HPA whose past cannot be read.
 fn unreadable(hpa: &Hpa, error: String) -> Advice {
-    let row = Row::new(hpa, Err(Refusal::Unreadable { error }), Vec::new(), None);
+    let row = Row::new(hpa, Err(Refusal::Unreadable { error }), findings::findings_of_objects(hpa), None);
     Advice { row, chart: None, missing: Vec::new() }
 }
 
@@ -252,8 +252,10 @@ fn evaluate(hpa: &Hpa, recording: Option<&Recording>, draws: bool) -> Result<Adv
         (Ok(_), ..) => Err(Refusal::NoUsage),
     };
     let load = load.and_then(Result::ok);
-    let findings =
-        recording.map(|recording| findings::findings(hpa, recording, load.as_ref())).unwrap_or_default();
+    let findings = recording.map_or_else(
+        || findings::findings_of_objects(hpa),
+        |recording| findings::findings(hpa, recording, load.as_ref()),
+    );
     let chart = match (&searched, &load, &hpa.today) {
         (Ok(searched), Some(load), Ok(today)) if draws => {
             Some(page::chart(load, today.choice.target, searched))

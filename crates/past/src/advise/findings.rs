@@ -55,6 +55,13 @@ pub enum Finding {
         /// The median of the load, relative to the highest load of the window before.
         median: f64,
     },
+    /// A VerticalPodAutoscaler controls the same resources of the same target: each changes what the other measures.
+    SharedWithVpa {
+        /// Its name.
+        name: String,
+        /// The resources: `cpu`, `memory`.
+        resources: Vec<&'static str>,
+    },
     /// The median use is far from the requests.
     RequestsFarFromUse {
         /// The median use as a share of the requests.
@@ -89,6 +96,11 @@ impl fmt::Display for Finding {
                  {} of the highest of a window in the median: shorten it",
                 percent(*median)
             ),
+            Self::SharedWithVpa { name, resources } => write!(
+                f,
+                "scales on {0}, whose requests VerticalPodAutoscaler {name} changes: let only one of them control {0}",
+                resources.join(" and ")
+            ),
             Self::RequestsFarFromUse { median } => {
                 write!(
                     f,
@@ -100,10 +112,16 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Returns the observations about an HPA that need no recording.
+pub fn findings_of_objects(hpa: &Hpa) -> Vec<Finding> {
+    let shared = hpa.shared.iter().cloned();
+    shared.map(|(name, resources)| Finding::SharedWithVpa { name, resources }).collect()
+}
+
 /// Returns the observations about an HPA and its recording.
 pub fn findings(hpa: &Hpa, recording: &Recording, load: Option<&Load>) -> Vec<Finding> {
     let (min, max) = hpa.bounds;
-    let mut found = Vec::new();
+    let mut found = findings_of_objects(hpa);
     let counts: Vec<(usize, f64)> = recording.known(Column::Replicas, 0).collect();
     let at_max = counts.iter().filter(|(_, count)| *count >= f64::from(max)).count();
     if at_max >= DAY && max > min {

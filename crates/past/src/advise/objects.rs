@@ -34,6 +34,8 @@ pub struct Hpa {
     pub bounds: (i32, i32),
     /// The target of memory, as a share of the requests.
     pub memory: Option<f64>,
+    /// A VerticalPodAutoscaler of the same target, and the resources that both control.
+    pub shared: Option<(String, Vec<&'static str>)>,
     /// `spec.metrics`, for patches.
     pub metrics: Value,
 }
@@ -107,33 +109,52 @@ impl Objects {
         self.hpas.push(Hpa::new(object));
     }
 
-    /// Sorts the HPAs, and refuses those whose requests a VerticalPodAutoscaler changes.
+    /// Sorts the HPAs, finds those that share a resource with a VerticalPodAutoscaler, and refuses those whose cpu
+    /// requests it changes.
     fn finish(&mut self) {
         for hpa in &mut self.hpas {
-            let vpa = self.vpas.iter().find(|vpa| {
-                text(vpa, "/metadata/namespace") == hpa.namespace
+            let of_target = self.vpas.iter().filter(|vpa| {
+                namespace(vpa) == hpa.namespace
                     && text(vpa, "/spec/targetRef/kind") == hpa.kind
                     && text(vpa, "/spec/targetRef/name") == hpa.target
-                    && changes_cpu(vpa)
             });
-            if let Some(vpa) = vpa.filter(|_| hpa.today.is_ok()) {
-                hpa.today = Err(Refusal::Vpa { name: text(vpa, "/metadata/name").to_owned() });
+            for vpa in of_target {
+                let name = text(vpa, "/metadata/name");
+                if hpa.today.is_ok() && changes(vpa, "cpu") {
+                    hpa.today = Err(Refusal::Vpa { name: name.to_owned() });
+                }
+                let is_shared = |resource: &&str| hpa.scales_on(resource) && changes(vpa, resource);
+                let shared: Vec<_> = ["cpu", "memory"].into_iter().filter(is_shared).collect();
+                if !shared.is_empty() {
+                    hpa.shared = Some((name.to_owned(), shared));
+                }
             }
         }
         self.hpas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     }
 }
 
-/// Whether a VerticalPodAutoscaler changes the cpu requests of running pods.
-fn changes_cpu(vpa: &Value) -> bool {
+/// The namespace of an object, which a file may omit.
+fn namespace(object: &Value) -> &str {
+    Some(text(object, "/metadata/namespace")).filter(|namespace| !namespace.is_empty()).unwrap_or("default")
+}
+
+/// Whether a VerticalPodAutoscaler changes the requests of a resource. A container without a policy has the policy of
+/// the container `*`, or else the default, which changes cpu and memory.
+fn changes(vpa: &Value, resource: &str) -> bool {
     let policies = list(vpa, "/spec/resourcePolicy/containerPolicies");
+    let is_off = |policy: &&Value| text(policy, "/mode") == "Off";
     let controls = |policy: &Value| {
         let resources = policy.get("controlledResources").and_then(Value::as_array);
-        let has_cpu = resources.is_none_or(|resources| resources.iter().any(|name| name == "cpu"));
-        text(policy, "/mode") != "Off" && has_cpu
+        resources.is_none_or(|resources| resources.iter().any(|name| name == resource))
     };
-    text(vpa, "/spec/updatePolicy/updateMode") != "Off"
-        && (policies.is_empty() || policies.iter().any(controls))
+    let mut active = policies.iter().filter(|policy| !is_off(policy)).peekable();
+    let is_changed = match active.peek() {
+        Some(_) => active.any(controls),
+        // Policies that only exclude containers leave the others, of which there is at least one.
+        None => policies.iter().all(|policy| text(policy, "/containerName") != "*"),
+    };
+    text(vpa, "/spec/updatePolicy/updateMode") != "Off" && is_changed
 }
 
 impl Hpa {
@@ -153,15 +174,14 @@ impl Hpa {
         };
         let text = |pointer| text(object, pointer).to_owned();
         let mut hpa = Self {
-            namespace: Some(text("/metadata/namespace"))
-                .filter(|namespace| !namespace.is_empty())
-                .unwrap_or_else(|| "default".to_owned()),
+            namespace: namespace(object).to_owned(),
             name: text("/metadata/name"),
             kind: text("/spec/scaleTargetRef/kind"),
             target: text("/spec/scaleTargetRef/name"),
             today,
             bounds,
             memory,
+            shared: None,
             metrics: object.pointer("/spec/metrics").cloned().unwrap_or_default(),
         };
         // The names become parts of queries.
@@ -171,6 +191,13 @@ impl Hpa {
             hpa.today = Err(Refusal::Invalid { problem });
         }
         hpa
+    }
+
+    /// Whether a metric is the usage of a resource by the pods or by a container.
+    fn scales_on(&self, resource: &str) -> bool {
+        self.metrics.as_array().into_iter().flatten().any(|metric| {
+            ["/resource/name", "/containerResource/name"].iter().any(|name| text(metric, name) == resource)
+        })
     }
 }
 

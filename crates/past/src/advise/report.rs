@@ -235,7 +235,9 @@ impl Report {
         text.push('\n');
         self.refusals(&mut text);
         let found = self.hpas.iter().flat_map(|row| row.findings.iter().map(move |found| (row, found)));
-        let found: Vec<String> = found.map(|(row, found)| format!("  {}: {found}\n", row.title())).collect();
+        let found: Vec<String> = found
+            .map(|(row, found)| format!("  {}: {}\n", row.title(), terminal(&found.to_string())))
+            .collect();
         if !found.is_empty() {
             let _ = write!(text, "\nAlso seen:\n{}", found.concat());
         }

@@ -7,6 +7,8 @@ mod refusals;
 #[path = "../../../../tests/support/services.rs"]
 mod services;
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use self::services::{Past, Service};
@@ -28,6 +30,32 @@ pub(super) fn hpa(past: Past) -> Value {
             "metrics": [{"type": "Resource", "resource": {
                 "name": "cpu", "target": {"type": "Utilization", "averageUtilization": past.target}}}],
         },
+    })
+}
+
+/// A folder that is removed at the end.
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("concertina-advise-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A VerticalPodAutoscaler of the target, whose spec has more fields.
+pub(super) fn vpa(name: &str, mut spec: Value) -> Value {
+    spec["targetRef"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+        "metadata": {"namespace": "shop", "name": name}, "spec": spec,
     })
 }
 

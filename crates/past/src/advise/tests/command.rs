@@ -1,7 +1,6 @@
 //! The whole command: HPAs from the in-memory cluster, and a Prometheus that answers from a recording.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clock::VirtualClock;
@@ -19,23 +18,6 @@ use crate::forecast::options::Origin;
 use ::cluster::client::Clients;
 use terminal::options::{cluster, parsed};
 use terminal::progress::Progress;
-
-/// A folder that is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("concertina-advise-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A cluster and its Prometheus, at the end of the recordings.
 struct Rig {
@@ -169,11 +151,7 @@ async fn command_prints_advice_patches_and_a_page() {
 async fn files_replace_the_cluster_and_documents_have_all_rows() {
     let (rig, folder) = (world(), Folder::new("files"));
     let past = Past { min: 10, days: 4, ..PAST };
-    let vpa = json!({
-        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
-        "metadata": {"namespace": "shop", "name": "web-vpa"},
-        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
-    });
+    let vpa = vpa("web-vpa", json!({}));
     let list = json!({"kind": "List", "items": [named("large", past), vpa]});
     let file = folder.0.join("hpas.yaml");
     std::fs::write(&file, list.to_string()).unwrap();
@@ -181,6 +159,8 @@ async fn files_replace_the_cluster_and_documents_have_all_rows() {
     let document: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&document["kind"], &document["totals"]["hpas"]), (&json!("AdviceReport"), &json!(1)));
     assert_eq!(document["hpas"][0]["refused"], json!({"reason": "vpa", "name": "web-vpa"}));
+    let shared = json!({"finding": "sharedWithVpa", "name": "web-vpa", "resources": ["cpu"]});
+    assert_eq!(document["hpas"][0]["findings"][0], shared);
     let why = document["hpas"][0]["why"].as_str().unwrap();
     assert_eq!(
         why,

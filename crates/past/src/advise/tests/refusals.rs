@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::advise::findings::findings;
+use crate::advise::findings::{findings, findings_of_objects};
+use crate::advise::objects::Objects;
 use crate::advise::outcome::Refusal;
 
 /// Four days of a web service. A replay takes seconds in a build for debugging.
@@ -166,6 +167,52 @@ fn unsuitable_metrics_have_a_reason() {
     let mut named = hpa(PAST);
     named["spec"]["scaleTargetRef"]["name"] = json!("web\"} or vector(1)");
     assert!(matches!(Hpa::new(&named).today, Err(Refusal::Invalid { .. })));
+}
+
+/// HPAs of files with a VerticalPodAutoscaler of their target, without namespaces.
+fn shared(metrics: &[&str], policies: &Value) -> Hpa {
+    let folder = Folder::new("vpa");
+    let file = folder.0.join("objects.yaml");
+    let mut hpa = hpa(PAST);
+    let metric = |name: &&str| {
+        json!({"type": "Resource", "resource": {
+            "name": name, "target": {"type": "Utilization", "averageUtilization": 60}}})
+    };
+    hpa["spec"]["metrics"] = metrics.iter().map(metric).collect();
+    let mut vpa = vpa("all", json!({"resourcePolicy": {"containerPolicies": policies}}));
+    for object in [&mut hpa, &mut vpa] {
+        object["metadata"]["namespace"].take();
+    }
+    std::fs::write(&file, json!({"items": [hpa, vpa]}).to_string()).unwrap();
+    Objects::read_files(&[file], None).unwrap().hpas.remove(0)
+}
+
+#[test]
+fn resources_that_a_vertical_autoscaler_shares_are_found() {
+    let memory = json!({"containerName": "*", "controlledResources": ["memory"]});
+    for (metrics, policies, resources, is_refused) in [
+        (&["cpu"][..], json!([]), "cpu", true),
+        (&["cpu", "memory"], json!([]), "cpu and memory", true),
+        (&["cpu", "memory"], json!([memory]), "memory", false),
+        (&["cpu"], json!([memory]), "", false),
+        (&["cpu"], json!([{"containerName": "*", "mode": "Off"}]), "", false),
+        // The other containers have no policy.
+        (&["cpu"], json!([{"containerName": "proxy", "mode": "Off"}]), "cpu", true),
+    ] {
+        let hpa = shared(metrics, &policies);
+        let is_vpa = matches!(hpa.today, Err(Refusal::Vpa { .. }));
+        assert_eq!(is_vpa, is_refused, "{metrics:?} {policies}");
+        let found = findings_of_objects(&hpa).first().map(ToString::to_string).unwrap_or_default();
+        let expected = format!(
+            "scales on {resources}, whose requests VerticalPodAutoscaler all changes: let only one of them control \
+             {resources}"
+        );
+        assert_eq!(
+            found,
+            if resources.is_empty() { String::new() } else { expected },
+            "{metrics:?} {policies}"
+        );
+    }
 }
 
 #[test]
