@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+use autoscaling::spec::Behavior;
 use backtest::replay::{World, replay};
 use backtest::series::{Series, read};
 use flate2::read::GzDecoder;
@@ -72,13 +73,24 @@ pub(crate) fn record(
     start: Timestamp,
     load: impl Fn(usize) -> f64,
 ) -> Recording {
+    record_with(past, service, None, start, load)
+}
+
+/// Records the past of a service under an HPA with `behavior`.
+pub(crate) fn record_with(
+    past: Past,
+    service: Service,
+    behavior: Option<Behavior>,
+    start: Timestamp,
+    load: impl Fn(usize) -> f64,
+) -> Recording {
     let minutes = past.days * DAY;
     let pod_start = if service == Service::SlowStart { (460.0, 500.0) } else { past.start };
     let world = World {
         target: past.target,
         min_replicas: past.min,
         max_replicas: past.max,
-        behavior: None,
+        behavior,
         pod_start,
         metric_age: 45,
         seed: 7,

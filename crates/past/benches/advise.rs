@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use past::advise::outcome::Choice;
+use past::advise::rates::Rates;
 use past::advise::search::{Search, Today, search};
 
 use self::services::{DAY, Past, Service, loads, record};
@@ -100,6 +101,8 @@ fn choice(past: Past) -> Choice {
         min_replicas: past.min,
         max_replicas: past.max,
         scale_down_window_seconds: 300,
+        scale_up_rates: Rates::Kept,
+        scale_down_rates: Rates::Kept,
     }
 }
 

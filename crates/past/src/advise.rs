@@ -9,6 +9,7 @@
 //! | `history` | the queries to Prometheus |
 //! | [`recording`] | the recorded values per minute, and the load that follows; pure |
 //! | `model` | a fast model that orders settings; pure |
+//! | [`rates`] | the rate policies of `behavior`; pure |
 //! | [`search`] | replays with the controller's rules that choose and judge settings; pure |
 //! | [`findings`] | what else a recording shows; pure |
 //! | [`outcome`] | an advice, or the reason against one |
@@ -21,6 +22,7 @@ pub mod objects;
 pub mod options;
 pub mod outcome;
 mod page;
+pub mod rates;
 pub mod recording;
 mod report;
 pub mod search;

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::AdviseError;
 use super::outcome::{Choice, Refusal};
+use super::rates::Rates;
 use super::search::{DEFAULT_WINDOW, Today};
 use terminal::values::{documents, list, text, text_of_file};
 
@@ -248,6 +249,8 @@ fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
             min_replicas: min,
             max_replicas: spec.max_replicas,
             scale_down_window_seconds: window.unwrap_or(DEFAULT_WINDOW).max(0),
+            scale_up_rates: Rates::Kept,
+            scale_down_rates: Rates::Kept,
         },
         behavior: spec.behavior.clone(),
         cores,

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::rates::Rates;
 use terminal::words::{number, percent};
 
 /// The settings of an HPA on cpu that the advice may change.
@@ -20,6 +21,12 @@ pub struct Choice {
     pub max_replicas: i32,
     /// `behavior.scaleDown.stabilizationWindowSeconds`.
     pub scale_down_window_seconds: i32,
+    /// The rates of `behavior.scaleUp`. Absent if those of the HPA are kept.
+    #[serde(skip_serializing_if = "Rates::are_kept")]
+    pub scale_up_rates: Rates,
+    /// The rates of `behavior.scaleDown`. Absent if those of the HPA are kept.
+    #[serde(skip_serializing_if = "Rates::are_kept")]
+    pub scale_down_rates: Rates,
 }
 
 /// What a replay of a part of the load costs and lacks.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::findings::Finding;
 use super::objects::Hpa;
 use super::outcome::{Advised, Choice, Refusal};
+use super::rates;
 use super::search::Proposal;
 use terminal::values::{set, text};
 use terminal::words::{counted, number, percent, terminal};
@@ -271,7 +272,8 @@ struct Words {
     replicas: String,
     window: String,
     unserved: String,
-    floor: Option<String>,
+    /// What the row of a table has after its cells: other rates, and what a floor saves.
+    more: Vec<String>,
 }
 
 impl Words {
@@ -281,13 +283,19 @@ impl Words {
         let today = row.today.unwrap_or(*to);
         let replicas = |choice: &Choice| format!("{}-{}", choice.min_replicas, choice.max_replicas);
         let window = |choice: &Choice| choice.scale_down_window_seconds.to_string();
-        let floor = advice.with_floor.as_ref().map(|floor| {
+        let mut more = Vec::new();
+        for (direction, rates) in [("scale-ups", to.scale_up_rates), ("scale-downs", to.scale_down_rates)] {
+            if !rates.are_kept() {
+                more.push(format!("{direction} at the default rates"));
+            }
+        }
+        more.extend(advice.with_floor.as_ref().map(|floor| {
             format!(
                 "with a floor: target {} %, {} saved",
                 floor.settings.target,
                 percent(floor.judged.saved_share())
             )
-        });
+        }));
         Self {
             target: match &row.average_value {
                 Some(Changed { today, advised: Some(advised) }) => changed(today.clone(), advised.clone()),
@@ -296,7 +304,7 @@ impl Words {
             replicas: changed(replicas(&today), replicas(to)),
             window: changed(window(&today), window(to)),
             unserved: changed(number(judged.today.unserved_ppm), number(judged.advised.unserved_ppm)),
-            floor,
+            more,
         }
     }
 }
@@ -304,20 +312,20 @@ impl Words {
 impl Proposal {
     /// The cells of a table.
     fn cells(&self, row: &Row) -> String {
-        let Words { target, replicas, window, unserved, floor } = Words::new(row, self);
+        let Words { target, replicas, window, unserved, more } = Words::new(row, self);
         let Advised { fitted, judged, .. } = &self.advised;
         format!(
             "{target:>9}  {replicas:>13}  {window:>11}  {:>9}  {:>10}  {unserved:>15}  {:<6}{}",
             number(fitted.saved()),
             number(judged.saved()),
             self.sureness.as_str(),
-            floor.map(|floor| format!("  {floor}")).unwrap_or_default(),
+            more.iter().flat_map(|more| ["  ", more.as_str()]).collect::<String>(),
         )
     }
 
     /// The advice as sentences.
     pub(crate) fn sentences(&self, row: &Row) -> String {
-        let Words { target, replicas, window, unserved, floor } = Words::new(row, self);
+        let Words { target, replicas, window, unserved, more } = Words::new(row, self);
         let Advised { fitted, judged, .. } = &self.advised;
         let unit = if row.average_value.is_some() { "" } else { " %" };
         format!(
@@ -327,7 +335,7 @@ impl Proposal {
             number(judged.saved().abs()),
             number(fitted.saved().abs()),
             self.sureness.as_str(),
-            floor.map(|floor| format!("; {floor}")).unwrap_or_default(),
+            more.iter().flat_map(|more| ["; ", more.as_str()]).collect::<String>(),
             self.look_at
         )
     }
@@ -374,16 +382,29 @@ fn patch(metrics: &Value, today: Choice, to: Choice, value: Option<&str>) -> Val
         to.scale_down_window_seconds != today.scale_down_window_seconds,
         to.scale_down_window_seconds.into(),
     );
+    let is_changed = to.scale_down_rates != today.scale_down_rates;
+    change("/spec/behavior/scaleDown/selectPolicy", is_changed, "Max".into());
+    change("/spec/behavior/scaleDown/policies", is_changed, rates::scale_down_policies_in_patch());
+    let is_changed = to.scale_up_rates != today.scale_up_rates;
+    change("/spec/behavior/scaleUp", is_changed, rates::scale_up_in_patch());
     patch
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::rates::Rates;
 
     #[test]
     fn patch_has_the_changed_fields_and_all_metrics() {
-        let today = Choice { target: 60, min_replicas: 8, max_replicas: 20, scale_down_window_seconds: 300 };
+        let today = Choice {
+            target: 60,
+            min_replicas: 8,
+            max_replicas: 20,
+            scale_down_window_seconds: 300,
+            scale_up_rates: Rates::Kept,
+            scale_down_rates: Rates::Kept,
+        };
         let metric = |name: &str, percent: i32| {
             json!({"type": "Resource", "resource": {
                 "name": name, "target": {"type": "Utilization", "averageUtilization": percent}}})
@@ -398,6 +419,16 @@ mod tests {
         let to = Choice { min_replicas: 4, max_replicas: 40, ..today };
         let expected = json!({"spec": {"minReplicas": 4, "maxReplicas": 40}});
         assert_eq!(patch(&metrics, today, to, None), expected);
+        let rates = Choice { scale_up_rates: Rates::Default, scale_down_rates: Rates::Default, ..today };
+        let rate = |kind: &str, value: i32| json!({"type": kind, "value": value, "periodSeconds": 15});
+        let expected = json!({"spec": {"behavior": {
+            "scaleUp": {
+                "stabilizationWindowSeconds": 0, "selectPolicy": "Max",
+                "policies": [rate("Pods", 4), rate("Percent", 100)],
+            },
+            "scaleDown": {"selectPolicy": "Max", "policies": [rate("Percent", 100)]},
+        }}});
+        assert_eq!(patch(&metrics, today, rates, None), expected);
         let metric = |value: &str| {
             json!([{"type": "Resource", "resource": {
                 "name": "cpu", "target": {"type": "AverageValue", "averageValue": value}}}])

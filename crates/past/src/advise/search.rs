@@ -1,6 +1,6 @@
 //! The search for better settings: a fast model orders them, replays with the controller's rules decide.
 
-use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
+use autoscaling::spec::Behavior;
 use backtest::contest;
 use backtest::replay::{ReplayError, Run, Score, World, replay};
 use backtest::series::Series;
@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::model::{self, Cost, fraction};
 use super::outcome::{Advised, Choice, Compared, Measured, Refusal, Sureness};
+use super::rates::{self, Rates};
 use super::recording::{Column, DAY, Load, Recording, index};
 
 /// The part of the load on which settings are chosen.
@@ -64,7 +65,7 @@ impl Today {
         // Without the field, the controller has other rules than those of its defaults.
         let is_own = self.behavior.is_some() || choice.scale_down_window_seconds != DEFAULT_WINDOW;
         let behavior = is_own.then(|| {
-            let mut behavior = with_defaults(self.behavior.clone().unwrap_or_default());
+            let mut behavior = rates::complete(self.behavior.clone().unwrap_or_default(), choice);
             behavior.scale_down.stabilization_window_seconds = Some(choice.scale_down_window_seconds);
             behavior
         });
@@ -173,17 +174,21 @@ impl Searched<'_> {
             Ok(difference) => difference,
             Err(refusal) => return Ok(Search::refused(refusal, &today)),
         };
-        let (allowed, unseen) = self.shortlist(&[]);
+        let is_short = today.fitted.unserved_ppm() >= SHORT;
+        let (mut candidates, unseen) = self.shortlist(&[]);
+        candidates.extend(self.with_other_rates(candidates.first().copied(), is_short));
         let mut best: Option<(Choice, Run)> = None;
         let mut most = 0.0_f64;
-        for candidate in allowed {
+        for candidate in candidates {
             let run = self.fit(candidate, &[])?;
             if !is_not_worse(&cost(&run.score), &cost(&today.fitted), self.fitted_minutes()) {
                 continue;
             }
             most = most.max(1.0 - run.score.pod_seconds / today.fitted.pod_seconds.max(1.0));
+            // Other rates change more than one number, so they are worth a percent.
+            let margin = if candidate.keeps_rates() { 1.0 } else { 1.0 - WORTHWHILE / 2.0 };
             let is_better =
-                |(_, other): &(Choice, Run)| value(&cost(&run.score)) < value(&cost(&other.score));
+                |(_, other): &(Choice, Run)| value(&cost(&run.score)) < margin * value(&cost(&other.score));
             if best.as_ref().is_none_or(is_better) {
                 best = Some((candidate, run));
             }
@@ -211,8 +216,8 @@ impl Searched<'_> {
         }
         let proposal = Proposal {
             sureness: self.sureness(&advised, reproduced),
-            is_short: today.fitted.unserved_ppm() >= SHORT,
-            with_floor: self.with_floor(&today, &parts)?,
+            is_short,
+            with_floor: self.with_floor(&today, &parts, advised.settings)?,
             look_at: look_at(choice, advised.settings),
             advised,
         };
@@ -378,16 +383,34 @@ impl Searched<'_> {
         choices.collect()
     }
 
+    /// Settings with the default rates: those of today, and the best of others. The fast model has no rates, so all are
+    /// replayed.
+    fn with_other_rates(&self, best: Option<Choice>, is_short: bool) -> impl Iterator<Item = Choice> {
+        let today = self.today.choice;
+        let tried = rates::tried(self.today.behavior.as_ref(), is_short).into_iter();
+        tried.flat_map(move |(scale_up_rates, scale_down_rates): (Rates, Rates)| {
+            let choices = [Some(today), best].into_iter().flatten();
+            choices.map(move |choice| Choice { scale_up_rates, scale_down_rates, ..choice })
+        })
+    }
+
     /// Settings with the floors of the forecast that are better than the advised ones.
-    fn with_floor(&self, today: &Parts, advised: &Parts) -> Result<Option<Advised>, ReplayError> {
+    fn with_floor(
+        &self,
+        today: &Parts,
+        advised: &Parts,
+        settings: Choice,
+    ) -> Result<Option<Advised>, ReplayError> {
         let world = self.today.world(self.load, self.today.choice);
-        let settings = forecast::Settings { mode: forecast::Mode::Floor, ..forecast::Settings::default() };
-        let found = contest::floors(&self.load.series, &today.counts, &world, &settings, self.split);
+        let forecast = forecast::Settings { mode: forecast::Mode::Floor, ..forecast::Settings::default() };
+        let found = contest::floors(&self.load.series, &today.counts, &world, &forecast, self.split);
         if found.floors.iter().all(|floor| *floor == 0) {
             return Ok(None);
         }
         let (allowed, _) = self.shortlist(&found.floors);
-        let Some(choice) = allowed.first().copied() else { return Ok(None) };
+        let Some(choice) = allowed.first().map(|choice| choice.with_rates_of(settings)) else {
+            return Ok(None);
+        };
         let parts = self.parts(self.fit(choice, &found.floors)?, &self.judge(choice, &found.floors)?);
         let is_better = |run: &Score, other: &Score, minutes| {
             is_not_worse(&cost(run), &cost(other), minutes)
@@ -413,20 +436,6 @@ impl Searched<'_> {
 /// The window of scale-downs without `behavior`, in seconds.
 pub const DEFAULT_WINDOW: i32 = 300;
 
-/// Adds the policies that the API server adds to `behavior`.
-fn with_defaults(mut behavior: Behavior) -> Behavior {
-    let policy = |kind, value| ScalingPolicy { kind, value, period_seconds: 15 };
-    let all = policy(PolicyKind::Percent, 100);
-    let add = |rules: &mut ScalingRules, policies: Box<[ScalingPolicy]>| {
-        if rules.policies.is_empty() {
-            rules.policies = policies;
-        }
-    };
-    add(&mut behavior.scale_up, Box::new([policy(PolicyKind::Pods, 4), all]));
-    add(&mut behavior.scale_down, Box::new([all]));
-    behavior
-}
-
 fn cost(score: &Score) -> Cost {
     let Score { load, unserved, pod_seconds, minutes_above_80, .. } = *score;
     Cost { load, unserved, pod_seconds, minutes_above_80 }
@@ -451,6 +460,8 @@ fn look_at(today: Choice, to: Choice) -> String {
         "the latency of a week, then ask again: a step changes the target by at most 15 points".to_owned()
     } else if to.target > today.target || to.min_replicas < today.min_replicas {
         "the latency at the highest load of a week".to_owned()
+    } else if !to.scale_down_rates.are_kept() {
+        "the latency after each peak of a week".to_owned()
     } else {
         "the pods of a week".to_owned()
     }
