@@ -6,7 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use autoscaling::spec::Behavior;
-use backtest::replay::{World, replay};
+use backtest::replay::{Metric, World, replay};
 use backtest::series::{Series, read};
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
@@ -87,6 +87,7 @@ pub(crate) fn record_with(
     let minutes = past.days * DAY;
     let pod_start = if service == Service::SlowStart { (460.0, 500.0) } else { past.start };
     let world = World {
+        metric: Metric::Cpu,
         target: past.target,
         min_replicas: past.min,
         max_replicas: past.max,

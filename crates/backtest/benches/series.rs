@@ -16,7 +16,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use backtest::contest::{Backtest, Contestant, backtest};
-use backtest::replay::{Run, World, replay};
+use backtest::replay::{Metric, Run, World, replay};
 use backtest::series::{Series, read};
 use flate2::read::GzDecoder;
 use forecast::Settings;
@@ -65,6 +65,7 @@ fn main() {
         let history = HISTORY.min(series.loads.len() / 2);
         let peak = series.loads.iter().flatten().copied().fold(0.0, f64::max);
         let world = World {
+            metric: Metric::Cpu,
             target: integer(parameter("target", 60.0)),
             min_replicas: 1,
             behavior: None,

@@ -1,8 +1,8 @@
 //! A replay of a load with one HPA: its controller each 15 seconds, and pods that take time to start.
 //!
 //! The decisions are those of the `autoscaling` crate with upstream's defaults. The metric is cpu, which never exceeds
-//! the request of a ready pod. The load of a minute is reached at its end, in a line from the minute before. Load above
-//! the capacity of the ready pods is lost. A floor acts like `minReplicas`.
+//! the request of a ready pod, or the load itself. The load of a minute is reached at its end, in a line from the minute
+//! before. Load above the capacity of the ready pods is lost. A floor acts like `minReplicas`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
 use autoscaling::quantity::{Format, Quantity};
-use autoscaling::query::{Answer, ContainerUsage, PodUsage};
+use autoscaling::query::{Answer, ContainerUsage, ExternalValue, PodUsage};
 use autoscaling::selector::{Selector, SelectorError};
 use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::{Behavior, Spec};
@@ -28,10 +28,21 @@ use crate::series::Series;
 const SYNC: i64 = 15;
 const SYNCS_PER_MINUTE: usize = 4;
 
+/// The metric of an HPA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// The cpu usage of the ready pods.
+    Cpu,
+    /// An external metric that is the load itself, with a target per pod. Pods do not limit it.
+    External,
+}
+
 /// The HPA and its workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct World {
-    /// `averageUtilization` in percent.
+    /// The metric.
+    pub metric: Metric,
+    /// The target in percent of a pod's capacity.
     pub target: i32,
     /// `minReplicas`.
     pub min_replicas: i32,
@@ -167,8 +178,8 @@ struct Simulated<'a> {
     created: u64,
     requests: Arc<PodRequests>,
     labels: Arc<LabelSet>,
-    /// The utilization of ready pods at the last ticks, newest first.
-    utilization: VecDeque<f64>,
+    /// The values of the metric at the last ticks, newest first: the utilization of ready pods, or the load.
+    values: VecDeque<f64>,
 }
 
 impl<'a> Simulated<'a> {
@@ -178,11 +189,17 @@ impl<'a> Simulated<'a> {
         for load in &series.loads {
             loads.push(load.unwrap_or_else(|| loads.last().copied().unwrap_or_default()));
         }
+        let metric = match world.metric {
+            Metric::Cpu => json!({ "type": "Resource", "resource": {
+                "name": "cpu", "target": { "type": "Utilization", "averageUtilization": world.target } } }),
+            Metric::External => json!({ "type": "External", "external": {
+                "metric": { "name": "load" },
+                "target": { "type": "AverageValue", "averageValue": format!("{}m", 10 * i64::from(world.target)) } } }),
+        };
         let spec = json!({
             "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
             "maxReplicas": world.max_replicas,
-            "metrics": [{ "type": "Resource", "resource": {
-                "name": "cpu", "target": { "type": "Utilization", "averageUtilization": world.target } } }]
+            "metrics": [metric]
         });
         let request = ResourceList::new([("cpu".into(), Quantity::from_milli(1000, Format::DecimalSi))]);
         let containers =
@@ -201,7 +218,7 @@ impl<'a> Simulated<'a> {
             created: 0,
             requests: Arc::new(PodRequests { containers, ..PodRequests::default() }),
             labels: Arc::new(LabelSet::default()),
-            utilization: VecDeque::new(),
+            values: VecDeque::new(),
         };
         let enough = ceil_to_count(first * 100.0 / f64::from(world.target)).clamp(1, world.max_replicas);
         for _ in 0..enough {
@@ -243,7 +260,7 @@ impl<'a> Simulated<'a> {
         self.pods.push(SimulatedPod { pod: Arc::new(pod), ready_at });
     }
 
-    /// Marks the pods as ready that have started, and measures the utilization.
+    /// Marks the pods as ready that have started, and measures the metric.
     fn start_pods(&mut self, tick: i64) {
         let now = tick * SYNC;
         let mut ready = 0;
@@ -263,8 +280,12 @@ impl<'a> Simulated<'a> {
         }
         self.ready = ready;
         let load = self.load_at(tick as f64);
-        self.utilization.push_front(if ready > 0 { (load / f64::from(ready)).min(1.0) } else { 0.0 });
-        self.utilization.truncate(64);
+        self.values.push_front(match self.world.metric {
+            Metric::External => load,
+            Metric::Cpu if ready > 0 => (load / f64::from(ready)).min(1.0),
+            Metric::Cpu => 0.0,
+        });
+        self.values.truncate(64);
     }
 
     /// One sync of the controller. Returns whether it changed the count.
@@ -289,7 +310,7 @@ impl<'a> Simulated<'a> {
         let (mut pods, mut metrics) = (Vec::new(), Vec::new());
         if plan.reads_metrics() {
             pods = self.pods.iter().map(|pod| Arc::clone(&pod.pod)).collect();
-            metrics.push(Some(Ok(Answer::Resource(self.usage(second)))));
+            metrics.push(Some(Ok(self.answer(second))));
         }
         let decision =
             decide(&hpa, &plan, &Answers { metrics, pods: &pods }, &self.history, &self.settings, now);
@@ -304,28 +325,26 @@ impl<'a> Simulated<'a> {
         to != current
     }
 
-    /// The usage of each pod that was ready when it was measured.
-    fn usage(&self, second: i64) -> Arc<[PodUsage]> {
+    /// The value of the metric: the load, or the usage of each pod that was ready when it was measured.
+    fn answer(&self, second: i64) -> Answer {
         let measured = second - self.world.metric_age;
         let ticks_ago = index((self.world.metric_age + SYNC / 2) / SYNC).unwrap_or_default();
-        let oldest = self.utilization.back();
-        let utilization = self.utilization.get(ticks_ago).or(oldest).copied().unwrap_or_default();
-        let usage = ResourceList::new([(
-            "cpu".into(),
-            Quantity::from_milli(round(utilization * 1000.0), Format::DecimalSi),
-        )]);
+        let oldest = self.values.back();
+        let value = self.values.get(ticks_ago).or(oldest).copied().unwrap_or_default();
+        let value = Quantity::from_milli(round(value * 1000.0), Format::DecimalSi);
         let timestamp = Some(self.time(measured));
-        self.pods
-            .iter()
-            .filter(|pod| pod.ready_at <= measured)
-            .map(|pod| PodUsage {
-                pod: Arc::clone(&pod.pod.name),
-                timestamp,
-                // The window of metrics-server at its usual age.
-                window_nanos: self.world.metric_age * 1_000_000_000 * 2 / 3,
-                containers: Box::new([ContainerUsage { name: "web".into(), usage: usage.clone() }]),
-            })
-            .collect()
+        if self.world.metric == Metric::External {
+            return Answer::External([ExternalValue { timestamp, value }].into());
+        }
+        let usage = ResourceList::new([("cpu".into(), value)]);
+        let usages = self.pods.iter().filter(|pod| pod.ready_at <= measured).map(|pod| PodUsage {
+            pod: Arc::clone(&pod.pod.name),
+            timestamp,
+            // The window of metrics-server at its usual age.
+            window_nanos: self.world.metric_age * 1_000_000_000 * 2 / 3,
+            containers: Box::new([ContainerUsage { name: "web".into(), usage: usage.clone() }]),
+        });
+        Answer::Resource(usages.collect())
     }
 
     /// Creates pods, or deletes those that are not ready first, then the newest.

@@ -4,7 +4,7 @@ use forecast::{Mode, Settings};
 
 use crate::contest::{Contestant, backtest, floors};
 use crate::page::render;
-use crate::replay::{World, replay};
+use crate::replay::{Metric, World, replay};
 use crate::series::Series;
 
 const HOUR: usize = 60;
@@ -12,6 +12,7 @@ const DAY: usize = 24 * HOUR;
 
 fn world() -> World {
     World {
+        metric: Metric::Cpu,
         target: 60,
         min_replicas: 1,
         max_replicas: 50,
@@ -60,6 +61,16 @@ fn load_of_an_oracle_is_served() {
     let pods = &found.runs[0].1.counts;
     // 20 pods of load at 60 % are 33.3 pods, which is within the tolerance of 33.
     assert_eq!((pods[HOUR], pods[3 * HOUR - 1]), (4, 33));
+}
+
+#[test]
+fn external_metric_shows_the_load_above_the_pods() {
+    let load = series(3 * HOUR, |minute| if minute < 2 * HOUR { 2.0 } else { 20.0 });
+    let of = |metric| replay(&load, &World { metric, ..world() }, &[], HOUR).unwrap();
+    let (cpu, external) = (of(Metric::Cpu), of(Metric::External));
+    assert!(external.score.unserved < 0.8 * cpu.score.unserved, "{external:?} {cpu:?}");
+    // 20 pods of load at 60 % are 33.3 pods.
+    assert_eq!((external.counts[HOUR], external.counts[3 * HOUR - 1]), (4, 34));
 }
 
 #[test]

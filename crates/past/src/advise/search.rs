@@ -2,7 +2,7 @@
 
 use autoscaling::spec::Behavior;
 use backtest::contest;
-use backtest::replay::{ReplayError, Run, Score, World, replay};
+use backtest::replay::{Metric, ReplayError, Run, Score, World, replay};
 use backtest::series::Series;
 use serde::Serialize;
 
@@ -70,6 +70,7 @@ impl Today {
             behavior
         });
         World {
+            metric: Metric::Cpu,
             target: i32::try_from(index(target)).unwrap_or(i32::MAX).max(1),
             min_replicas: choice.min_replicas,
             max_replicas: choice.max_replicas.min(MOST_PODS),

@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use crate::advise::source::{self, PastSource};
-use ::backtest::replay::World;
+use ::backtest::replay::{Metric, World};
 use ::backtest::series::Series;
 use ::forecast::Settings;
 use flags::CliError;
@@ -87,6 +87,7 @@ impl BacktestOptions {
             .find(|pods| f64::from(*pods) * f64::from(self.target) >= 200.0 * peak)
             .unwrap_or(MOST_PODS_BY_DEFAULT);
         World {
+            metric: Metric::Cpu,
             target: self.target,
             min_replicas: 1,
             behavior: None,
