@@ -30,6 +30,7 @@ mod answer;
 mod error;
 mod lexical;
 mod query;
+mod rates;
 mod regexes;
 mod series;
 
