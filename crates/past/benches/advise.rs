@@ -45,7 +45,8 @@ fn main() {
                     let service = Service::of_many(hpa);
                     let start = "2026-11-02T00:00:00Z".parse().expect("a time");
                     let recording = record(past, service, start, |minute| load[minute]);
-                    let today = Today { choice: choice(past), behavior: None, cores: None };
+                    let today =
+                        Today { choice: choice(past), behavior: None, average_value: None, external: None };
                     *generating.lock().expect("a number") += made.elapsed().as_secs_f64();
                     let load = recording.load();
                     let found = load.map(|load| search(&today, &recording, &load).expect("a replay"));

@@ -6,6 +6,7 @@
 //! | [`options`] | the command line |
 //! | [`source`] | the flags for the HPAs and for Prometheus, which `forecast` shares |
 //! | [`objects`] | the HPAs, from the cluster or from files |
+//! | [`keda`] | the queries of the triggers of ScaledObjects |
 //! | `history` | the queries to Prometheus |
 //! | [`recording`] | the recorded values per minute, and the load that follows; pure |
 //! | `model` | a fast model that orders settings; pure |
@@ -17,6 +18,7 @@
 
 pub mod findings;
 pub(crate) mod history;
+pub mod keda;
 mod model;
 pub mod objects;
 pub mod options;
@@ -279,8 +281,7 @@ fn evaluate(hpa: &Hpa, recording: Option<&Recording>, draws: bool) -> Result<Adv
         Column::Age,
     ];
     let missing = optional.into_iter().filter(|_| searched.is_ok()).filter(is_missing).collect();
-    let known = load.map(|load| (load.request, load.days()));
-    let row = Row::new(hpa, searched.and_then(|searched| searched.outcome), findings, known);
+    let row = Row::new(hpa, searched.and_then(|searched| searched.outcome), findings, load.as_ref());
     Ok(Advice { row, chart, missing })
 }
 

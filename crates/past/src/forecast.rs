@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::options::{BacktestOptions, Origin};
 use crate::WriteError;
 use crate::advise::outcome::Refusal;
+use crate::advise::search::Today;
 use crate::advise::source::{self, PastSource};
 use crate::advise::{AdviseError, history};
 use ::backtest::contest::{Backtest, Contestant, backtest};
@@ -167,7 +168,7 @@ pub(crate) async fn past_of(
     };
     let name = format!("{}/{}", hpa.namespace, hpa.name);
     let refused = |refusal| ForecastError::Refused { hpa: name.clone(), refusal };
-    let today = hpa.today.clone().map_err(refused)?;
+    let today = hpa.today.clone().and_then(Today::known_as_load).map_err(refused)?;
     let server = source.server(dial);
     let reading = history::read(&server, &hpa, source::end(now), source.days);
     let recording = progress.during("reading the past", reading).await;

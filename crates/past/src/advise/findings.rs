@@ -149,7 +149,8 @@ pub fn findings(hpa: &Hpa, recording: &Recording, load: Option<&Load>) -> Vec<Fi
                 .map(|median| Finding::WindowLongerThanPeriod { window_seconds: window, median }),
         );
     }
-    let median = load.and_then(|load| quantile(&load.utilizations, 0.5));
+    let of_cpu = load.filter(|load| load.cores().is_some());
+    let median = of_cpu.and_then(|load| quantile(&load.utilizations, 0.5));
     found.extend(
         median
             .filter(|median| *median < USUAL.0 || *median > USUAL.1)

@@ -55,6 +55,7 @@ impl Column {
         let (namespace, target) = (&hpa.namespace, &hpa.target);
         let pods = PodNames::from_kind(&hpa.kind).pattern(target);
         let of_pods = format!("namespace=\"{namespace}\",pod=~\"{pods}\"");
+        let external = hpa.today.as_ref().ok().and_then(|today| today.external.as_ref());
         let of_hpa = format!("namespace=\"{namespace}\",horizontalpodautoscaler=\"{}\"", hpa.name);
         let metric = self.metric();
         let request = |resource| {
@@ -64,6 +65,9 @@ impl Column {
         };
         let is_memory = hpa.memory.is_some();
         Some(match self {
+            // The query has one value, and may end with a comment.
+            Self::Usage if let Some(external) = external => format!("sum({}\n)", external.query),
+            Self::LowestRequest | Self::HighestRequest if external.is_some() => return None,
             Self::Usage => format!("sum(rate({metric}{{{of_pods},container!=\"\",container!=\"POD\"}}[2m]))"),
             Self::LowestRequest => format!("min({})", request("cpu")),
             Self::HighestRequest => format!("max({})", request("cpu")),
@@ -82,9 +86,10 @@ impl Column {
             Self::ReplicaSets | Self::Memory | Self::Age => return None,
             Self::Replicas | Self::Min | Self::Max => format!("max({metric}{{{of_hpa}}})"),
             Self::Target => {
-                let is_value = hpa.today.as_ref().is_ok_and(|today| today.cores.is_some());
+                let is_value = hpa.today.as_ref().is_ok_and(|today| today.average_value.is_some());
                 let kind = if is_value { "average" } else { "utilization" };
-                format!("max({metric}{{{of_hpa},metric_name=\"cpu\",metric_target_type=\"{kind}\"}})")
+                let name = external.map_or("cpu", |external| external.name.as_str());
+                format!("max({metric}{{{of_hpa},metric_name=\"{name}\",metric_target_type=\"{kind}\"}})")
             }
         })
     }
@@ -118,7 +123,11 @@ pub(crate) async fn read(
     let (query, namespace): (_, Arc<str>) = (query(hpa), hpa.namespace.as_str().into());
     let minute = |count: usize| SignedDuration::from_mins(i64::try_from(count).unwrap_or_default());
     let start = end.saturating_sub(minute(days * DAY)).unwrap_or(end);
-    let mut recording = Recording::new(start, days * DAY);
+    let today = hpa.today.as_ref().ok().filter(|today| today.external.is_some());
+    let mut recording = match today.and_then(|today| today.average_value) {
+        Some(per_pod) => Recording::of_external(start, days * DAY, per_pod),
+        None => Recording::new(start, days * DAY),
+    };
     let (mut from, mut days) = (0, DAYS);
     while from < recording.minutes {
         let to = (from + days * DAY).min(recording.minutes);

@@ -1,4 +1,4 @@
-//! A model of an HPA on cpu that is a hundred times as fast as the replay with the controller's rules. It only orders
+//! A model of an HPA that is a hundred times as fast as the replay with the controller's rules. It only orders
 //! settings: what is advised is replayed exactly.
 
 use std::collections::VecDeque;
@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::outcome::Choice;
 use super::recording::{Load, index};
 use backtest::number::ceil_to_count;
+use backtest::replay::Metric;
 
 /// Seconds from one sync to the next.
 const SYNC: f64 = 15.0;
@@ -53,7 +54,7 @@ pub(crate) fn run(load: &Load, choice: Choice, floors: &[i32], minutes: usize) -
                 starting.pop_front();
             }
             let now = before + (after - before) * (part as f64 + 0.5) / SYNCS_PER_MINUTE as f64;
-            used.push_back(now.min(ready));
+            used.push_back(if load.metric == Metric::Cpu { now.min(ready) } else { now });
             if used.len() > METRIC_AGE {
                 used.pop_front();
             }

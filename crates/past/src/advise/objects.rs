@@ -1,8 +1,8 @@
-//! The HPAs and the VerticalPodAutoscalers, from a cluster or from files.
+//! The HPAs, the VerticalPodAutoscalers and the ScaledObjects, from a cluster or from files.
 
 use std::path::PathBuf;
 
-use autoscaling::spec::{MetricSource, ResourceTarget, Spec};
+use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::watch::{Collection, each};
@@ -10,6 +10,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::AdviseError;
+use super::keda::{self, ExternalMetric};
 use super::outcome::{Choice, Refusal};
 use super::rates::Rates;
 use super::search::{DEFAULT_WINDOW, Today};
@@ -37,6 +38,8 @@ pub struct Hpa {
     pub memory: Option<f64>,
     /// A VerticalPodAutoscaler of the same target, and the resources that both control.
     pub shared: Option<(String, Vec<&'static str>)>,
+    /// The ScaledObject of an HPA on one external metric, the name of the metric, and the settings without it.
+    pub(crate) keda: Option<(String, String, Result<Today, Refusal>)>,
     /// `spec.metrics`, for patches.
     pub metrics: Value,
 }
@@ -46,6 +49,7 @@ pub struct Hpa {
 pub(crate) struct Objects {
     pub(crate) hpas: Vec<Hpa>,
     vpas: Vec<Value>,
+    scaled: Vec<Value>,
     /// What could not be read.
     pub(crate) lacked: Vec<String>,
 }
@@ -62,17 +66,24 @@ impl Objects {
             Ok(())
         })
         .await?;
-        let (vpas, lacked) = (&mut objects.vpas, &mut objects.lacked);
-        let listed =
-            each(client, collection("autoscaling.k8s.io", "v1", "verticalpodautoscalers"), |object| {
-                vpas.push(serde_json::from_slice(object)?);
+        let mut optional = vec![(
+            "VerticalPodAutoscalers",
+            collection("autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
+            &mut objects.vpas,
+        )];
+        if objects.hpas.iter().any(|hpa| hpa.keda.is_some()) {
+            let scaled = collection("keda.sh", "v1alpha1", "scaledobjects");
+            optional.push(("ScaledObjects", scaled, &mut objects.scaled));
+        }
+        for (name, collection, found) in optional {
+            let listed = each(client, collection, |object| {
+                found.push(serde_json::from_slice(object)?);
                 Ok(())
             });
-        match listed.await {
-            Err(error) if !error.is_not_found() => {
-                lacked.push(format!("VerticalPodAutoscalers: {error}"));
+            match listed.await {
+                Err(error) if !error.is_not_found() => objects.lacked.push(format!("{name}: {error}")),
+                _ => {}
             }
-            _ => {}
         }
         objects.finish();
         Ok(objects)
@@ -102,6 +113,7 @@ impl Objects {
         match text(object, "/kind") {
             "HorizontalPodAutoscaler" => self.add(object),
             "VerticalPodAutoscaler" => self.vpas.push(object.clone()),
+            "ScaledObject" => self.scaled.push(object.clone()),
             _ => {}
         }
     }
@@ -110,10 +122,11 @@ impl Objects {
         self.hpas.push(Hpa::new(object));
     }
 
-    /// Sorts the HPAs, finds those that share a resource with a VerticalPodAutoscaler, and refuses those whose cpu
+    /// Sorts the HPAs, reads the queries of KEDA, finds those that share a resource with a VerticalPodAutoscaler, and refuses those whose cpu
     /// requests it changes.
     fn finish(&mut self) {
         for hpa in &mut self.hpas {
+            hpa.read_query(&self.scaled);
             let of_target = self.vpas.iter().filter(|vpa| {
                 namespace(vpa) == hpa.namespace
                     && text(vpa, "/spec/targetRef/kind") == hpa.kind
@@ -121,7 +134,7 @@ impl Objects {
             });
             for vpa in of_target {
                 let name = text(vpa, "/metadata/name");
-                if hpa.today.is_ok() && changes(vpa, "cpu") {
+                if hpa.today.is_ok() && hpa.scales_on("cpu") && changes(vpa, "cpu") {
                     hpa.today = Err(Refusal::Vpa { name: name.to_owned() });
                 }
                 let is_shared = |resource: &&str| hpa.scales_on(resource) && changes(vpa, resource);
@@ -162,16 +175,16 @@ impl Hpa {
     /// Reads an HPA of autoscaling/v2.
     pub fn new(object: &Value) -> Self {
         let spec = Spec::deserialize(object.get("spec").unwrap_or(&Value::Null));
-        let (today, bounds, memory) = match &spec {
+        let (today, bounds, memory, keda) = match &spec {
             Ok(spec) => {
                 let bounds = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
-                (
-                    today(spec, text(object, "/metadata/namespace")),
-                    bounds,
-                    spec.metrics.iter().find_map(memory),
-                )
+                let keda = keda::owner(object).zip(external(spec)).map(|(owner, (name, value))| {
+                    (owner.to_owned(), name.to_owned(), settings(spec, 0, Some(value)))
+                });
+                let memory = spec.metrics.iter().find_map(memory);
+                (today(spec, namespace(object)), bounds, memory, keda)
             }
-            Err(error) => (Err(Refusal::Invalid { problem: error.to_string() }), (1, 1), None),
+            Err(error) => (Err(Refusal::Invalid { problem: error.to_string() }), (1, 1), None, None),
         };
         let text = |pointer| text(object, pointer).to_owned();
         let mut hpa = Self {
@@ -183,6 +196,7 @@ impl Hpa {
             bounds,
             memory,
             shared: None,
+            keda,
             metrics: object.pointer("/spec/metrics").cloned().unwrap_or_default(),
         };
         // The names become parts of queries.
@@ -192,6 +206,24 @@ impl Hpa {
             hpa.today = Err(Refusal::Invalid { problem });
         }
         hpa
+    }
+
+    /// Reads the query of the HPA's external metric from its ScaledObject, if there is one.
+    fn read_query(&mut self, scaled: &[Value]) {
+        let Some((owner, name, today)) = self.keda.take() else { return };
+        let of_hpa =
+            |object: &&Value| namespace(object) == self.namespace && text(object, "/metadata/name") == owner;
+        let external = scaled.iter().find(of_hpa).and_then(|object| ExternalMetric::of(object, &name));
+        let Some(external) = external.filter(|_| matches!(self.today, Err(Refusal::OtherMetrics { .. })))
+        else {
+            return;
+        };
+        self.today = match external {
+            Ok(external) => today.map(|today| Today { external: Some(external), ..today }),
+            Err(error) => {
+                Err(Refusal::Invalid { problem: format!("{name} of ScaledObject {owner}: {error}") })
+            }
+        };
     }
 
     /// Whether a metric is the usage of a resource by the pods or by a container.
@@ -236,9 +268,27 @@ fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
             return Err(Refusal::OtherMetrics { metrics });
         }
     };
+    settings(spec, target, cores)
+}
+
+/// The external metric with a target per pod that is the only metric beside memory, and its target.
+fn external(spec: &Spec) -> Option<(&str, f64)> {
+    let mut others = spec.metrics.iter().filter(
+        |metric| !matches!(metric, MetricSource::Resource { resource, .. } if &**resource == "memory"),
+    );
+    match (others.next(), others.next()) {
+        (Some(MetricSource::External { metric, target: ValueTarget::AverageValue(value) }), None) => {
+            Some((&metric.name, value.as_f64()))
+        }
+        _ => None,
+    }
+}
+
+/// The settings with a target in percent, or with a value per pod.
+fn settings(spec: &Spec, target: i32, average_value: Option<f64>) -> Result<Today, Refusal> {
     let min = spec.min_replicas.unwrap_or(1);
-    if cores.unwrap_or_else(|| target.into()) <= 0.0 || min < 1 || spec.max_replicas < min {
-        let target = cores.map_or_else(|| format!("{target} %"), |cores| format!("{cores} cores"));
+    if average_value.unwrap_or_else(|| target.into()) <= 0.0 || min < 1 || spec.max_replicas < min {
+        let target = average_value.map_or_else(|| format!("{target} %"), |value| value.to_string());
         let problem = format!("its target is {target}, and its replicas are {min} to {}", spec.max_replicas);
         return Err(Refusal::Invalid { problem });
     }
@@ -253,7 +303,8 @@ fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
             scale_down_rates: Rates::Kept,
         },
         behavior: spec.behavior.clone(),
-        cores,
+        average_value,
+        external: None,
     })
 }
 

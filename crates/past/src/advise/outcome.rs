@@ -8,12 +8,13 @@ use serde::Serialize;
 use super::rates::Rates;
 use terminal::words::{number, percent};
 
-/// The settings of an HPA on cpu that the advice may change.
+/// The settings of an HPA that the advice may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AdvisedSettings"))]
 pub struct Choice {
-    /// The target of cpu in percent of a pod's request, also if the HPA has it as a value in cores.
+    /// The target of cpu in percent of a pod's request, also if the HPA has it as a value in cores. 100 for an external
+    /// metric.
     pub target: i32,
     /// `minReplicas`.
     pub min_replicas: i32,
@@ -114,11 +115,18 @@ pub enum Refusal {
         /// The highest share of pods that other settings save without more shortage.
         best: f64,
     },
-    /// The HPA has no target of cpu, or others than cpu and memory.
+    /// The HPA has no target of cpu or of a known query, or has others beside it and memory.
     OtherMetrics {
         /// The metrics, such as `External jobs`.
         metrics: String,
     },
+    /// The external metric is not known to be a load that arrives.
+    NoRate {
+        /// The metric, such as `s0-prometheus`.
+        metric: String,
+    },
+    /// Prometheus has no value of the external metric.
+    NoValues,
     /// Prometheus has no cpu usage of the target's pods.
     NoUsage,
     /// Prometheus has no cpu requests of the target's pods.
@@ -202,8 +210,18 @@ impl fmt::Display for Refusal {
             }
             Self::AlreadyRight { .. } => f.write_str("the settings are right: no others save pods"),
             Self::OtherMetrics { metrics } => {
-                write!(f, "only targets of cpu can be replayed, and this HPA scales on {metrics}")
+                write!(
+                    f,
+                    "only targets of cpu and of queries of KEDA can be replayed, and this HPA scales on {metrics}"
+                )
             }
+            Self::NoRate { metric } => write!(
+                f,
+                "{metric} is not known to be a sum of rates: with fewer pods, a queue can become longer"
+            ),
+            Self::NoValues => f.write_str(
+                "Prometheus has no value of the query of its trigger: pass the server of its ScaledObject",
+            ),
             Self::NoUsage => f.write_str(
                 "Prometheus has no container_cpu_usage_seconds_total of its pods: scrape cAdvisor",
             ),
@@ -213,10 +231,9 @@ impl fmt::Display for Refusal {
             Self::TooShort { days } => {
                 write!(f, "{} days of its load are known: three are needed", number(round(*days)))
             }
-            Self::Ended { at } => write!(
-                f,
-                "Prometheus has no container_cpu_usage_seconds_total of its pods after {at}: repair the scrape"
-            ),
+            Self::Ended { at } => {
+                write!(f, "Prometheus has no values of its metric after {at}: repair the scrape")
+            }
             Self::Created { at } => {
                 write!(f, "its target was created at {at}: ask again three days after it")
             }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::outcome::Refusal;
+use backtest::replay::Metric;
 use backtest::series::Series;
 
 /// The minutes of a day.
@@ -16,6 +17,8 @@ const FEWEST: usize = 3 * DAY;
 const SATURATED: (f64, f64) = (0.98, 1.5);
 /// The highest capacity of a pod, in its requests.
 const MOST_CAPACITY: f64 = 10.0;
+/// What a pod is taken to serve of an external metric, in its targets, as in a forecast.
+const CAPACITY_OF_EXTERNAL: f64 = 1.5;
 /// The times that a pod takes to start, in seconds, if too few starts were recorded.
 const USUAL_START: (f64, f64) = (60.0, 180.0);
 /// The fewest recorded starts.
@@ -26,7 +29,7 @@ const LONGEST_START: usize = 15;
 /// A recorded series. All values are those at the end of a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Column {
-    /// The cpu usage of all pods of the target, in cores.
+    /// The cpu usage of all pods of the target, in cores, or the value of the external metric.
     Usage,
     /// The lowest cpu request of a pod of the target, in cores.
     LowestRequest,
@@ -42,7 +45,7 @@ pub enum Column {
     Min,
     /// `spec.maxReplicas`.
     Max,
-    /// The target of cpu, in percent or in cores as the HPA has it.
+    /// The target of the metric, in percent or as the value that the HPA has.
     Target,
     /// The memory usage of all pods, relative to their requests.
     Memory,
@@ -74,13 +77,20 @@ pub struct Recording {
     pub start: Timestamp,
     /// The number of minutes.
     pub minutes: usize,
+    /// The target per pod of the external metric. `None` for cpu.
+    per_pod: Option<f64>,
     columns: BTreeMap<Column, Vec<Option<f32>>>,
 }
 
 impl Recording {
     /// Creates a recording without values.
     pub fn new(start: Timestamp, minutes: usize) -> Self {
-        Self { start, minutes, columns: BTreeMap::new() }
+        Self { start, minutes, per_pod: None, columns: BTreeMap::new() }
+    }
+
+    /// Creates a recording without values, of an HPA on an external metric with a target per pod.
+    pub fn of_external(start: Timestamp, minutes: usize, per_pod: f64) -> Self {
+        Self { per_pod: Some(per_pod), ..Self::new(start, minutes) }
     }
 
     /// Sets a value. A minute outside of the recording, and a value that is not a number from 0, are ignored.
@@ -163,14 +173,14 @@ impl Recording {
     /// Returns the reason why the load is unknown, or too short.
     pub fn load(&self) -> Result<Load, Refusal> {
         if !self.has(Column::Usage) {
-            return Err(Refusal::NoUsage);
+            return Err(if self.per_pod.is_some() { Refusal::NoValues } else { Refusal::NoUsage });
         }
         let last = self.known(Column::Usage, 0).last().map(|(minute, _)| minute);
         if let Some(last) = last.filter(|last| self.minutes - last > DAY) {
             return Err(Refusal::Ended { at: self.time(last) });
         }
         let request = self.known(Column::HighestRequest, 0).last().map(|(_, cores)| cores);
-        let request = request.filter(|cores| *cores > 0.0).ok_or(Refusal::NoRequests)?;
+        let request = self.per_pod.or(request).filter(|request| *request > 0.0).ok_or(Refusal::NoRequests)?;
         let change = self.last_change(request);
         let from = change.as_ref().map_or(0, |(minute, _)| minute + 1);
         let utilization =
@@ -183,15 +193,21 @@ impl Recording {
         utilizations.sort_by(f64::total_cmp);
         let highest = quantile(&utilizations, 0.999).unwrap_or_default();
         // A pod without a limit uses more than its request.
-        let capacity = if highest > 1.05 { ((highest * 4.0).ceil() / 4.0).min(MOST_CAPACITY) } else { 1.0 };
+        let capacity = match self.per_pod {
+            Some(_) => CAPACITY_OF_EXTERNAL,
+            None if highest > 1.05 => ((highest * 4.0).ceil() / 4.0).min(MOST_CAPACITY),
+            None => 1.0,
+        };
         let load = |minute: usize| {
             let load = self.at(Column::Usage, minute)? / request / capacity;
-            let Some(pods) = self.pods(minute) else { return Some(load) };
+            let pods = self.pods(minute).filter(|_| self.per_pod.is_none());
+            let Some(pods) = pods else { return Some(load) };
             let is_saturated = capacity == 1.0 && load >= SATURATED.0 * pods;
             Some(if is_saturated { load * SATURATED.1 } else { load }.min(pods * SATURATED.1))
         };
         Ok(Load {
             from,
+            metric: if self.per_pod.is_some() { Metric::External } else { Metric::Cpu },
             series: Series { start: self.time(from), loads: (from..self.minutes).map(load).collect() },
             request,
             capacity,
@@ -206,9 +222,11 @@ impl Recording {
 pub struct Load {
     /// The first minute of the recording that counts.
     pub from: usize,
+    /// The metric.
+    pub metric: Metric,
     /// The load per minute, in pods at full capacity.
     pub series: Series,
-    /// The cpu request of a pod in cores.
+    /// The cpu request of a pod in cores, or the target per pod of the external metric.
     pub request: f64,
     /// The capacity of a pod, in requests: 1, or more if pods were seen to use more.
     pub capacity: f64,
@@ -219,6 +237,11 @@ pub struct Load {
 }
 
 impl Load {
+    /// The cpu request of a pod in cores. `None` for an external metric.
+    pub(crate) fn cores(&self) -> Option<f64> {
+        (self.metric == Metric::Cpu).then_some(self.request)
+    }
+
     /// The number of known days.
     pub fn days(&self) -> f64 {
         self.series.loads.iter().flatten().count() as f64 / DAY as f64

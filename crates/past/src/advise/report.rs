@@ -11,6 +11,7 @@ use super::findings::Finding;
 use super::objects::Hpa;
 use super::outcome::{Advised, Choice, Refusal};
 use super::rates;
+use super::recording::Load;
 use super::search::Proposal;
 use terminal::values::{set, text};
 use terminal::words::{counted, number, percent, terminal};
@@ -98,7 +99,10 @@ pub(crate) struct Row {
     /// The advice. `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advice: Option<Proposal>,
-    /// The `averageValue` of cpu, if the target is a value in cores.
+    /// The external metric. `None` for cpu.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric: Option<String>,
+    /// The `averageValue` of cpu in cores or of the external metric, if the target is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     average_value: Option<Changed>,
     /// The reason against an advice.
@@ -115,7 +119,7 @@ pub(crate) struct Row {
     days: f64,
 }
 
-/// A target of cpu in cores, as a quantity.
+/// A target per pod, as a quantity.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AdvisedAverageValue"))]
@@ -127,12 +131,15 @@ struct Changed {
 }
 
 impl Changed {
-    fn new(cores: f64, advice: Option<&Proposal>, request: Option<f64>) -> Self {
-        let milli = |cores: f64| format!("{}m", (cores * 1000.0).round());
+    fn new(value: f64, advice: Option<&Proposal>, request: Option<f64>) -> Self {
+        let quantity = |value: f64| match value {
+            whole if whole.fract() == 0.0 => whole.to_string(),
+            value => format!("{}m", (value * 1000.0).round()),
+        };
         let advised = advice
             .zip(request)
-            .map(|(advice, request)| milli(f64::from(advice.advised.settings.target) / 100.0 * request));
-        Self { today: milli(cores), advised }
+            .map(|(advice, request)| quantity(f64::from(advice.advised.settings.target) / 100.0 * request));
+        Self { today: quantity(value), advised }
     }
 }
 
@@ -141,28 +148,29 @@ impl Row {
         hpa: &Hpa,
         outcome: Result<Proposal, Refusal>,
         findings: Vec<Finding>,
-        load: Option<(f64, f64)>,
+        load: Option<&Load>,
     ) -> Self {
         let (advice, refused) = match outcome {
             Ok(advice) => (Some(advice), None),
             Err(refusal) => (None, Some(refusal)),
         };
         let today = hpa.today.as_ref().ok();
-        let request = load.map(|(request, _)| request);
-        let average_value = today.and_then(|today| today.cores);
+        let average_value = today.and_then(|today| today.average_value);
+        let request = load.map(|load| load.request);
         Self {
             namespace: hpa.namespace.clone(),
             name: hpa.name.clone(),
             target: format!("{}/{}", hpa.kind, hpa.target),
             // Without requests, a value has no target in percent.
             today: today.map(|today| today.choice).filter(|choice| choice.target > 0),
-            average_value: average_value.map(|cores| Changed::new(cores, advice.as_ref(), request)),
+            metric: today.and_then(|today| today.external.as_ref()).map(|external| external.name.clone()),
+            average_value: average_value.map(|value| Changed::new(value, advice.as_ref(), request)),
             advice,
             why: refused.as_ref().map(ToString::to_string),
             refused,
             findings,
-            request: request.map(|request| (request * 1000.0).round() / 1000.0),
-            days: load.map_or(0.0, |(_, days)| (days * 10.0).round() / 10.0),
+            request: load.and_then(Load::cores).map(|request| (request * 1000.0).round() / 1000.0),
+            days: load.map_or(0.0, |load| (load.days() * 10.0).round() / 10.0),
         }
     }
 

@@ -2,10 +2,11 @@
 
 use autoscaling::spec::Behavior;
 use backtest::contest;
-use backtest::replay::{Metric, ReplayError, Run, Score, World, replay};
+use backtest::replay::{ReplayError, Run, Score, World, replay};
 use backtest::series::Series;
 use serde::Serialize;
 
+use super::keda::ExternalMetric;
 use super::model::{self, Cost, fraction};
 use super::outcome::{Advised, Choice, Compared, Measured, Refusal, Sureness};
 use super::rates::{self, Rates};
@@ -45,18 +46,29 @@ pub struct Today {
     pub choice: Choice,
     /// `behavior`, whose other fields stay.
     pub behavior: Option<Behavior>,
-    /// `averageValue` of cpu in cores, if this is the target.
-    pub cores: Option<f64>,
+    /// `averageValue`, if this is the target: of cpu in cores, or of the external metric.
+    pub average_value: Option<f64>,
+    /// The external metric. `None` for cpu.
+    pub external: Option<ExternalMetric>,
 }
 
 impl Today {
-    /// Derives the target in percent of a pod's request, in cores, if the target is a value.
+    /// Derives the target in percent of a pod's request, in cores, if the target is a value. That of an external metric
+    /// is 100 % of itself.
     #[must_use]
     pub fn with_request(mut self, request: f64) -> Self {
-        if let Some(cores) = self.cores {
-            self.choice.target = i32::try_from(index(100.0 * cores / request)).unwrap_or(i32::MAX).max(1);
+        if let Some(value) = self.average_value {
+            self.choice.target = i32::try_from(index(100.0 * value / request)).unwrap_or(i32::MAX).max(1);
         }
         self
+    }
+
+    /// Refuses an external metric that is not known to be a load that arrives.
+    pub(crate) fn known_as_load(self) -> Result<Self, Refusal> {
+        match self.external {
+            Some(ExternalMetric { name, is_rate: false, .. }) => Err(Refusal::NoRate { metric: name }),
+            _ => Ok(self),
+        }
     }
 
     /// The HPA and its workload with other settings.
@@ -70,7 +82,7 @@ impl Today {
             behavior
         });
         World {
-            metric: Metric::Cpu,
+            metric: load.metric,
             target: i32::try_from(index(target)).unwrap_or(i32::MAX).max(1),
             min_replicas: choice.min_replicas,
             max_replicas: choice.max_replicas.min(MOST_PODS),
@@ -175,6 +187,9 @@ impl Searched<'_> {
             Ok(difference) => difference,
             Err(refusal) => return Ok(Search::refused(refusal, &today)),
         };
+        if let Err(refusal) = self.today.clone().known_as_load() {
+            return Ok(Search::refused(refusal, &today));
+        }
         let is_short = today.fitted.unserved_ppm() >= SHORT;
         let (mut candidates, unseen) = self.shortlist(&[]);
         candidates.extend(self.with_other_rates(candidates.first().copied(), is_short));
@@ -284,7 +299,7 @@ impl Searched<'_> {
     /// relative difference.
     fn reproduced(&self, recording: &Recording, counts: &[i32]) -> Result<f64, Refusal> {
         let choice = self.today.choice;
-        let target = self.today.cores.unwrap_or_else(|| choice.target.into());
+        let target = self.today.average_value.unwrap_or_else(|| choice.target.into());
         let applies = |column, minute, setting: f64| {
             recording.at(column, minute).is_none_or(|known| (known / setting - 1.0).abs() < 0.001)
         };
@@ -357,6 +372,10 @@ impl Searched<'_> {
         let mut targets: Vec<i32> =
             steps.map(|target| target.clamp(TARGETS.0, TARGETS.1.max(today.target))).collect();
         targets.dedup();
+        if self.today.external.is_some() {
+            // What a pod can serve of an external metric is not known, only what its target is.
+            targets = vec![today.target];
+        }
         let mut mins = vec![today.min_replicas];
         let lower = [0.75, 0.5].map(|share| fraction(today.min_replicas, share));
         mins.extend(lower.into_iter().filter(|min| *min < today.min_replicas));

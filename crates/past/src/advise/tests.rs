@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod command;
+mod keda;
 mod rates;
 mod refusals;
 #[expect(dead_code, reason = "some functions are for the bench")]

@@ -20,9 +20,9 @@ use terminal::options::{cluster, parsed};
 use terminal::progress::Progress;
 
 /// A cluster and its Prometheus, at the end of the recordings.
-struct Rig {
+pub(super) struct Rig {
     cluster: Cluster,
-    servers: PageServers,
+    pub(super) servers: PageServers,
     now: Timestamp,
 }
 
@@ -75,7 +75,7 @@ fn column_name(column: Column) -> &'static str {
 }
 
 impl Rig {
-    fn new(hpas: &[Value], recordings: BTreeMap<&'static str, Recording>) -> Self {
+    pub(super) fn new(hpas: &[Value], recordings: BTreeMap<&'static str, Recording>) -> Self {
         let now = recordings.values().next().map_or(Timestamp::UNIX_EPOCH, |it| it.time(it.minutes));
         let cluster = Cluster::new(Arc::new(VirtualClock::starting_at(now)));
         for hpa in hpas {
@@ -86,7 +86,7 @@ impl Rig {
         Self { cluster, servers, now }
     }
 
-    async fn run(&self, words: &[&str]) -> Result<String, AdviseError> {
+    pub(super) async fn run(&self, words: &[&str]) -> Result<String, AdviseError> {
         let words = [&["--prometheus", "http://prometheus:9090/"], words].concat();
         let options = parsed(options::command("concertina"), &words, options::options).unwrap();
         let reading = cluster::at_kubectl_rate(cluster::reads_only());
@@ -130,7 +130,10 @@ async fn command_prints_advice_patches_and_a_page() {
     assert!(text.contains("\nshop/large "), "{text}");
     assert!(text.contains("\nOf 3 HPAs, 1 can save "), "{text}");
     assert!(text.contains("  shop/new: 2 days of its load are known: three are needed\n"), "{text}");
-    assert!(text.contains("  shop/jobs: only targets of cpu can be replayed"), "{text}");
+    assert!(
+        text.contains("  shop/jobs: only targets of cpu and of queries of KEDA can be replayed"),
+        "{text}"
+    );
     let mut found: Vec<_> = std::fs::read_dir(&patches).unwrap().map(|file| file.unwrap().path()).collect();
     assert_eq!(found.len(), 1);
     let patch = std::fs::read_to_string(found.remove(0)).unwrap();

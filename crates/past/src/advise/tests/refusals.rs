@@ -63,8 +63,7 @@ fn unknown_past_has_a_reason() {
             }),
         ),
         (
-            "Prometheus has no container_cpu_usage_seconds_total of its pods after 2026-11-04T23:59:00Z: repair the \
-             scrape",
+            "Prometheus has no values of its metric after 2026-11-04T23:59:00Z: repair the scrape",
             unknown(|recording| {
                 let usage: Vec<_> = recording.known(Column::Usage, 0).take(3 * DAY - 2).collect();
                 *recording = without(recording, &[Column::Usage]);
@@ -154,7 +153,7 @@ fn unsuitable_metrics_have_a_reason() {
         let found = Hpa::new(&hpa);
         found.today.unwrap_err().to_string()
     };
-    let only = "only targets of cpu can be replayed, and this HPA scales on ";
+    let only = "only targets of cpu and of queries of KEDA can be replayed, and this HPA scales on ";
     let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 0}}});
     let jobs = json!({"type": "External", "external": {
         "metric": {"name": "jobs"}, "target": {"type": "AverageValue", "averageValue": "10"}}});
