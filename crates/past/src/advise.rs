@@ -1,13 +1,14 @@
 //! `concertina advise`: which HPAs of a cluster are set wrongly, what they should be, what that saves, and how sure it
-//! is. The past comes from Prometheus. Nothing is written to the cluster.
+//! is. The past comes from Prometheus or from a record. Nothing is written to the cluster.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`options`] | the command line |
-//! | [`source`] | the flags for the HPAs and for Prometheus, which `forecast` shares |
+//! | [`source`] | the flags for the HPAs and for their past, which `forecast` shares |
 //! | [`objects`] | the HPAs, from the cluster or from files |
 //! | [`keda`] | the queries of the triggers of ScaledObjects |
 //! | `history` | the queries to Prometheus |
+//! | `record` | the saved answers of the decisions API |
 //! | [`recording`] | the recorded values per minute, and the load that follows; pure |
 //! | `model` | a fast model that orders settings; pure |
 //! | [`rates`] | the rate policies of `behavior`; pure |
@@ -25,6 +26,7 @@ pub mod options;
 pub mod outcome;
 mod page;
 pub mod rates;
+mod record;
 pub mod recording;
 mod report;
 pub mod search;
@@ -45,7 +47,7 @@ use backtest::replay::ReplayError;
 use clock::SharedClock;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use sources::{Dial, PastServer, SourceError, TlsError};
+use sources::{Dial, SourceError, TlsError};
 use tokio_util::sync::CancellationToken;
 
 use self::objects::{Hpa, Objects};
@@ -53,7 +55,7 @@ use self::options::AdviseOptions;
 use self::outcome::Refusal;
 use self::recording::{Column, Recording};
 use self::report::{Report, Row, patches};
-use self::source::IN_FLIGHT;
+use self::source::{IN_FLIGHT, Past, PastError, Reader};
 use crate::WriteError;
 use terminal::ending::on_another_thread;
 use terminal::options::EncodeError;
@@ -156,14 +158,17 @@ async fn answer(
     if hpas.is_empty() {
         return Err(AdviseError::NoHpa);
     }
-    let end = source::end(now);
-    let server = source.server(dial);
+    let reader = source.reader(dial).await?;
+    let end = reader.end(now);
     let (done, silent) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let draws = options.report.is_some();
     let advices = stream::iter(&hpas).map(async |hpa| {
         let advice = match silent.load(Ordering::Relaxed) {
-            MOST_SILENT.. => Ok(unreadable(hpa, "not asked, because it answered no query before".to_owned())),
-            _ => advise_on(&server, hpa, end, source.days, draws, &silent).await,
+            MOST_SILENT.. => {
+                let error = "not asked, because it answered no query before".to_owned();
+                Ok(unreadable(hpa, Refusal::Unreadable { error }))
+            }
+            _ => advise_on(&reader, hpa, end, source.days, draws, &silent).await,
         };
         done.fetch_add(1, Ordering::Relaxed);
         advice
@@ -185,15 +190,22 @@ async fn answer(
         Some(Refusal::Unreadable { error }) => Some(error.clone()),
         _ => None,
     };
-    if let Some(errors) = rows.iter().map(error_of).collect::<Option<Vec<_>>>() {
-        let error = errors.into_iter().next().unwrap_or_default();
-        return Err(AdviseError::Prometheus { url: source.prometheus.to_string(), error });
+    let errors = rows.iter().map(error_of).collect::<Option<Vec<_>>>();
+    match &source.past {
+        Past::Prometheus { url, .. } => {
+            if let Some(error) = errors.and_then(|errors| errors.into_iter().next()) {
+                return Err(AdviseError::Prometheus { url: url.to_string(), error });
+            }
+            lacked.extend(missing.into_iter().map(|(column, hpas)| {
+                format!("{} for {}", column.metric(), terminal::words::counted(hpas, "HPA"))
+            }));
+        }
+        Past::Record(_) => {
+            lacked.push(
+                "rollouts and cpu requests: the record has none, so check that none changed".to_owned(),
+            );
+        }
     }
-    lacked.extend(
-        missing.into_iter().map(|(column, hpas)| {
-            format!("{} for {}", column.metric(), terminal::words::counted(hpas, "HPA"))
-        }),
-    );
     let days = jiff::SignedDuration::from_hours(24 * i64::try_from(source.days).unwrap_or_default());
     let report = Report::new(end.saturating_sub(days).unwrap_or(end), end, lacked, rows);
     write_files(options, &report, &hpas, &charts)?;
@@ -211,7 +223,7 @@ struct Advice {
 }
 
 async fn advise_on(
-    server: &PastServer,
+    reader: &Reader,
     hpa: &Hpa,
     end: Timestamp,
     days: usize,
@@ -221,24 +233,24 @@ async fn advise_on(
     if matches!(hpa.today, Err(Refusal::Invalid { .. })) {
         return evaluate(hpa, None, draws);
     }
-    match history::read(server, hpa, end, days).await {
+    match reader.read(hpa, end, days).await {
         Ok(recording) => {
             silent.store(0, Ordering::Relaxed);
             let hpa = hpa.clone();
             on_another_thread(move || evaluate(&hpa, Some(&recording), draws)).await
         }
         Err(error) => {
-            if matches!(error, SourceError::Request(_)) {
+            if matches!(error, PastError::Source(SourceError::Request(_))) {
                 silent.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(unreadable(hpa, error.to_string()))
+            Ok(unreadable(hpa, error.into()))
         }
     }
 }
 
 /// The row of an HPA whose past cannot be read.
-fn unreadable(hpa: &Hpa, error: String) -> Advice {
-    let row = Row::new(hpa, Err(Refusal::Unreadable { error }), findings::findings_of_objects(hpa), None);
+fn unreadable(hpa: &Hpa, refusal: Refusal) -> Advice {
+    let row = Row::new(hpa, Err(refusal), findings::findings_of_objects(hpa), None);
     Advice { row, chart: None, missing: Vec::new() }
 }
 

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::options::{BacktestOptions, Origin};
 use crate::WriteError;
+use crate::advise::AdviseError;
 use crate::advise::outcome::Refusal;
 use crate::advise::search::Today;
-use crate::advise::source::{self, PastSource};
-use crate::advise::{AdviseError, history};
+use crate::advise::source::PastSource;
 use ::backtest::contest::{Backtest, Contestant, backtest};
 use ::backtest::page;
 use ::backtest::replay::{ReplayError, World};
@@ -114,7 +114,7 @@ struct DocumentBand {
 /// A load, with the HPA and the workload that it is replayed with.
 pub(crate) struct Played {
     name: String,
-    series: Series,
+    pub(crate) series: Series,
     world: World,
 }
 
@@ -169,10 +169,10 @@ pub(crate) async fn past_of(
     let name = format!("{}/{}", hpa.namespace, hpa.name);
     let refused = |refusal| ForecastError::Refused { hpa: name.clone(), refusal };
     let today = hpa.today.clone().and_then(Today::known_as_load).map_err(refused)?;
-    let server = source.server(dial);
-    let reading = history::read(&server, &hpa, source::end(now), source.days);
+    let reader = source.reader(dial).await?;
+    let reading = reader.read(&hpa, reader.end(now), source.days);
     let recording = progress.during("reading the past", reading).await;
-    let recording = recording.map_err(|error| refused(Refusal::Unreadable { error: error.to_string() }))?;
+    let recording = recording.map_err(|error| refused(error.into()))?;
     let load = recording.load().map_err(refused)?;
     let today = today.with_request(load.request);
     let world = options.world_of(today.world(&load, today.choice));

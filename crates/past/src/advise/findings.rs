@@ -9,6 +9,7 @@ use super::objects::Hpa;
 use super::recording::{Column, DAY, Load, Recording, index, quantile};
 use super::search::DEFAULT_WINDOW;
 use backtest::number::ceil_to_count;
+use backtest::replay::Metric;
 use terminal::words::percent;
 
 /// The minutes after which a change in the other direction is flapping.
@@ -149,7 +150,7 @@ pub fn findings(hpa: &Hpa, recording: &Recording, load: Option<&Load>) -> Vec<Fi
                 .map(|median| Finding::WindowLongerThanPeriod { window_seconds: window, median }),
         );
     }
-    let of_cpu = load.filter(|load| load.cores().is_some());
+    let of_cpu = load.filter(|load| load.unit.metric() == Metric::Cpu);
     let median = of_cpu.and_then(|load| quantile(&load.utilizations, 0.5));
     found.extend(
         median

@@ -9,7 +9,7 @@ use promql::{AnswerError, PodNames};
 use sources::{PastServer, RequestError, SourceError, TimeRange};
 
 use super::objects::Hpa;
-use super::recording::{Column, DAY, Recording};
+use super::recording::{Column, DAY, Recording, Unit};
 
 /// The time between two values.
 const STEP: Duration = Duration::from_mins(1);
@@ -123,11 +123,11 @@ pub(crate) async fn read(
     let (query, namespace): (_, Arc<str>) = (query(hpa), hpa.namespace.as_str().into());
     let minute = |count: usize| SignedDuration::from_mins(i64::try_from(count).unwrap_or_default());
     let start = end.saturating_sub(minute(days * DAY)).unwrap_or(end);
+    let mut recording = Recording::new(start, days * DAY);
     let today = hpa.today.as_ref().ok().filter(|today| today.external.is_some());
-    let mut recording = match today.and_then(|today| today.average_value) {
-        Some(per_pod) => Recording::of_external(start, days * DAY, per_pod),
-        None => Recording::new(start, days * DAY),
-    };
+    if let Some(per_pod) = today.and_then(|today| today.average_value) {
+        recording.unit = Unit::Value { per_pod };
+    }
     let (mut from, mut days) = (0, DAYS);
     while from < recording.minutes {
         let to = (from + days * DAY).min(recording.minutes);

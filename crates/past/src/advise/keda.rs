@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use terminal::values::text;
 
-/// An external metric of KEDA, which is the only metric of an HPA beside memory.
+/// An external metric of KEDA, which is the only metric of an HPA except for memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExternalMetric {
     /// The name, such as `s0-prometheus`.

@@ -35,6 +35,7 @@ pub(crate) fn run(load: &Load, choice: Choice, floors: &[i32], minutes: usize) -
     let start = index(f64::midpoint(load.pod_start.0, load.pod_start.1) / SYNC);
     let window = index(f64::from(choice.scale_down_window_seconds) / SYNC);
     let max = f64::from(choice.max_replicas);
+    let is_limited = load.unit.metric() == Metric::Cpu;
     let mut cost = Cost::default();
     let mut before = load.series.loads.iter().flatten().next().copied().unwrap_or_default();
     let mut ready = (before / target).ceil().clamp(f64::from(choice.min_replicas), max);
@@ -54,7 +55,7 @@ pub(crate) fn run(load: &Load, choice: Choice, floors: &[i32], minutes: usize) -
                 starting.pop_front();
             }
             let now = before + (after - before) * (part as f64 + 0.5) / SYNCS_PER_MINUTE as f64;
-            used.push_back(if load.metric == Metric::Cpu { now.min(ready) } else { now });
+            used.push_back(if is_limited { now.min(ready) } else { now });
             if used.len() > METRIC_AGE {
                 used.pop_front();
             }

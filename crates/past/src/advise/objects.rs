@@ -26,6 +26,8 @@ pub struct Hpa {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
+    /// `metadata.uid`. Empty if a file omits it.
+    pub uid: String,
     /// `scaleTargetRef.kind`.
     pub kind: String,
     /// `scaleTargetRef.name`.
@@ -122,8 +124,8 @@ impl Objects {
         self.hpas.push(Hpa::new(object));
     }
 
-    /// Sorts the HPAs, reads the queries of KEDA, finds those that share a resource with a VerticalPodAutoscaler, and refuses those whose cpu
-    /// requests it changes.
+    /// Sorts the HPAs, reads the queries of KEDA, finds those that share a resource with a VerticalPodAutoscaler, and
+    /// refuses those whose cpu requests it changes.
     fn finish(&mut self) {
         for hpa in &mut self.hpas {
             hpa.read_query(&self.scaled);
@@ -190,6 +192,7 @@ impl Hpa {
         let mut hpa = Self {
             namespace: namespace(object).to_owned(),
             name: text("/metadata/name"),
+            uid: text("/metadata/uid"),
             kind: text("/spec/scaleTargetRef/kind"),
             target: text("/spec/scaleTargetRef/name"),
             today,
@@ -271,7 +274,7 @@ fn today(spec: &Spec, namespace: &str) -> Result<Today, Refusal> {
     settings(spec, target, cores)
 }
 
-/// The external metric with a target per pod that is the only metric beside memory, and its target.
+/// The external metric with a target per pod that is the only metric except for memory, and its target.
 fn external(spec: &Spec) -> Option<(&str, f64)> {
     let mut others = spec.metrics.iter().filter(
         |metric| !matches!(metric, MetricSource::Resource { resource, .. } if &**resource == "memory"),

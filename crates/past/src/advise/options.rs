@@ -29,13 +29,14 @@ pub fn command(program: &str) -> Command {
     let command = source::arguments(Command::new("advise"))
         .no_binary_name(true)
         .bin_name(format!("{program} advise"))
-        .about("Advises better settings for the HPAs of a cluster, from their past in Prometheus.")
+        .about("Advises better settings for the HPAs of a cluster, from their past in Prometheus or in a record.")
         .long_about(
             "Replays the past load of each HPA with the rules of the controller, and advises settings that need\n\
              fewer pods and serve as well, or that serve better. They are chosen on the first 70 % of the time,\n\
              and judged on the rest. Where the past does not suffice, it says why. It works with any HPA controller.\n\
              Nothing is written to the cluster: patches are files for kubectl.\n\n\
-             Prometheus needs the series of kube-state-metrics and of cAdvisor.",
+             Prometheus needs the series of kube-state-metrics and of cAdvisor. A record is the answers of\n\
+             /decisions/NAMESPACE/NAME of a Concertina controller that were saved again and again.",
         )
         .after_help(format!(
             "Examples:\n\
@@ -48,7 +49,7 @@ pub fn command(program: &str) -> Command {
         .arg(output(&["text", "json", "yaml"]))
         .arg(verbosity());
     command
-        .mut_arg("prometheus", |arg| arg.required(true))
+        .mut_group(source::PAST, |group| group.required(true))
         .mut_arg("namespace", |arg| arg.help("Namespace; default: all"))
 }
 
@@ -59,7 +60,7 @@ pub fn command(program: &str) -> Command {
 pub fn options(matches: &ArgMatches) -> Result<AdviseOptions, CliError> {
     let path = |name| matches.get_one::<PathBuf>(name).cloned();
     let Some(source) = PastSource::from_matches(matches)? else {
-        return Err(CliError::Subcommand("--prometheus is missing".to_owned()));
+        return Err(CliError::Subcommand("--prometheus or --record is missing".to_owned()));
     };
     Ok(AdviseOptions {
         source,

@@ -76,8 +76,8 @@ pub enum Sureness {
     Low,
     /// Neither low nor high.
     Medium,
-    /// At least ten days are known, the replay costs what was recorded within 5 %, and the judged part saves the same
-    /// share within 2 points.
+    /// At least ten days are known minute by minute, the replay costs what was recorded within 5 %, and the judged part
+    /// saves the same share within 2 points.
     High,
 }
 
@@ -115,7 +115,7 @@ pub enum Refusal {
         /// The highest share of pods that other settings save without more shortage.
         best: f64,
     },
-    /// The HPA has no target of cpu or of a known query, or has others beside it and memory.
+    /// The HPA has no target of cpu or of a known query, or has others in addition to it and memory.
     OtherMetrics {
         /// The metrics, such as `External jobs`.
         metrics: String,
@@ -189,6 +189,11 @@ pub enum Refusal {
         unserved_today: f64,
         /// The same with the settings of the fitted part.
         unserved: f64,
+    },
+    /// The record does not have what is needed.
+    NotRecorded {
+        /// What it lacks.
+        what: &'static str,
     },
     /// The HPA cannot be read.
     Invalid {
@@ -272,6 +277,7 @@ impl fmt::Display for Refusal {
                 number(unserved.round()),
                 number(unserved_today.round())
             ),
+            Self::NotRecorded { what } => write!(f, "the record has no {what}"),
             Self::Invalid { problem } => write!(f, "the HPA cannot be replayed: {problem}"),
             Self::Unreadable { error } => write!(f, "Prometheus has no answer: {error}"),
         }

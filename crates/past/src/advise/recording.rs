@@ -18,7 +18,7 @@ const SATURATED: (f64, f64) = (0.98, 1.5);
 /// The highest capacity of a pod, in its requests.
 const MOST_CAPACITY: f64 = 10.0;
 /// What a pod is taken to serve of an external metric, in its targets, as in a forecast.
-const CAPACITY_OF_EXTERNAL: f64 = 1.5;
+pub(crate) const CAPACITY_OF_EXTERNAL: f64 = 1.5;
 /// The times that a pod takes to start, in seconds, if too few starts were recorded.
 const USUAL_START: (f64, f64) = (60.0, 180.0);
 /// The fewest recorded starts.
@@ -70,6 +70,27 @@ impl Column {
     ];
 }
 
+/// The unit of a usage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unit {
+    /// Cores. The requests are recorded.
+    Cores,
+    /// The cpu requests of a pod.
+    Requests,
+    /// That of an external metric.
+    Value {
+        /// The target per pod.
+        per_pod: f64,
+    },
+}
+
+impl Unit {
+    /// The metric of a replay.
+    pub(crate) fn metric(self) -> Metric {
+        if matches!(self, Self::Value { .. }) { Metric::External } else { Metric::Cpu }
+    }
+}
+
 /// The recorded values of one HPA and its workload, per minute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
@@ -77,20 +98,17 @@ pub struct Recording {
     pub start: Timestamp,
     /// The number of minutes.
     pub minutes: usize,
-    /// The target per pod of the external metric. `None` for cpu.
-    per_pod: Option<f64>,
+    /// The unit of the usage.
+    pub unit: Unit,
+    /// Whether a usage is the highest of its time, and not that at the end of the minute.
+    pub is_upper_bound: bool,
     columns: BTreeMap<Column, Vec<Option<f32>>>,
 }
 
 impl Recording {
     /// Creates a recording without values.
     pub fn new(start: Timestamp, minutes: usize) -> Self {
-        Self { start, minutes, per_pod: None, columns: BTreeMap::new() }
-    }
-
-    /// Creates a recording without values, of an HPA on an external metric with a target per pod.
-    pub fn of_external(start: Timestamp, minutes: usize, per_pod: f64) -> Self {
-        Self { per_pod: Some(per_pod), ..Self::new(start, minutes) }
+        Self { start, minutes, unit: Unit::Cores, is_upper_bound: false, columns: BTreeMap::new() }
     }
 
     /// Sets a value. A minute outside of the recording, and a value that is not a number from 0, are ignored.
@@ -173,14 +191,22 @@ impl Recording {
     /// Returns the reason why the load is unknown, or too short.
     pub fn load(&self) -> Result<Load, Refusal> {
         if !self.has(Column::Usage) {
-            return Err(if self.per_pod.is_some() { Refusal::NoValues } else { Refusal::NoUsage });
+            return Err(match self.unit {
+                _ if self.is_upper_bound => Refusal::NotRecorded { what: "reading of its metric" },
+                Unit::Value { .. } => Refusal::NoValues,
+                Unit::Cores | Unit::Requests => Refusal::NoUsage,
+            });
         }
         let last = self.known(Column::Usage, 0).last().map(|(minute, _)| minute);
         if let Some(last) = last.filter(|last| self.minutes - last > DAY) {
             return Err(Refusal::Ended { at: self.time(last) });
         }
-        let request = self.known(Column::HighestRequest, 0).last().map(|(_, cores)| cores);
-        let request = self.per_pod.or(request).filter(|request| *request > 0.0).ok_or(Refusal::NoRequests)?;
+        let request = match self.unit {
+            Unit::Cores => self.known(Column::HighestRequest, 0).last().map(|(_, cores)| cores),
+            Unit::Requests => Some(1.0),
+            Unit::Value { per_pod } => Some(per_pod),
+        };
+        let request = request.filter(|request| *request > 0.0).ok_or(Refusal::NoRequests)?;
         let change = self.last_change(request);
         let from = change.as_ref().map_or(0, |(minute, _)| minute + 1);
         let utilization =
@@ -193,21 +219,22 @@ impl Recording {
         utilizations.sort_by(f64::total_cmp);
         let highest = quantile(&utilizations, 0.999).unwrap_or_default();
         // A pod without a limit uses more than its request.
-        let capacity = match self.per_pod {
-            Some(_) => CAPACITY_OF_EXTERNAL,
-            None if highest > 1.05 => ((highest * 4.0).ceil() / 4.0).min(MOST_CAPACITY),
-            None => 1.0,
+        let capacity = match self.unit.metric() {
+            Metric::External => CAPACITY_OF_EXTERNAL,
+            Metric::Cpu if highest > 1.05 => ((highest * 4.0).ceil() / 4.0).min(MOST_CAPACITY),
+            Metric::Cpu => 1.0,
         };
         let load = |minute: usize| {
             let load = self.at(Column::Usage, minute)? / request / capacity;
-            let pods = self.pods(minute).filter(|_| self.per_pod.is_none());
+            let pods = self.pods(minute).filter(|_| self.unit.metric() == Metric::Cpu);
             let Some(pods) = pods else { return Some(load) };
             let is_saturated = capacity == 1.0 && load >= SATURATED.0 * pods;
             Some(if is_saturated { load * SATURATED.1 } else { load }.min(pods * SATURATED.1))
         };
         Ok(Load {
             from,
-            metric: if self.per_pod.is_some() { Metric::External } else { Metric::Cpu },
+            unit: self.unit,
+            is_upper_bound: self.is_upper_bound,
             series: Series { start: self.time(from), loads: (from..self.minutes).map(load).collect() },
             request,
             capacity,
@@ -222,11 +249,13 @@ impl Recording {
 pub struct Load {
     /// The first minute of the recording that counts.
     pub from: usize,
-    /// The metric.
-    pub metric: Metric,
+    /// The unit of the recorded usage.
+    pub unit: Unit,
+    /// Whether the load of a minute is the highest of a longer time.
+    pub is_upper_bound: bool,
     /// The load per minute, in pods at full capacity.
     pub series: Series,
-    /// The cpu request of a pod in cores, or the target per pod of the external metric.
+    /// The cpu request of a pod in cores, 1, or the target per pod of the external metric: see the unit.
     pub request: f64,
     /// The capacity of a pod, in requests: 1, or more if pods were seen to use more.
     pub capacity: f64,
@@ -237,9 +266,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// The cpu request of a pod in cores. `None` for an external metric.
+    /// The cpu request of a pod in cores. `None` if it is unknown, or for an external metric.
     pub(crate) fn cores(&self) -> Option<f64> {
-        (self.metric == Metric::Cpu).then_some(self.request)
+        (self.unit == Unit::Cores).then_some(self.request)
     }
 
     /// The number of known days.

@@ -82,7 +82,7 @@ impl Today {
             behavior
         });
         World {
-            metric: load.metric,
+            metric: load.unit.metric(),
             target: i32::try_from(index(target)).unwrap_or(i32::MAX).max(1),
             min_replicas: choice.min_replicas,
             max_replicas: choice.max_replicas.min(MOST_PODS),
@@ -445,7 +445,11 @@ impl Searched<'_> {
         let difference = (advised.fitted.saved_share() - advised.judged.saved_share()).abs();
         if self.load.days() < 7.0 || difference > 0.05 {
             Sureness::Low
-        } else if self.load.days() >= 10.0 && difference <= 0.02 && reproduced <= REPRODUCED.1 {
+        } else if self.load.days() >= 10.0
+            && !self.load.is_upper_bound
+            && difference <= 0.02
+            && reproduced <= REPRODUCED.1
+        {
             Sureness::High
         } else {
             Sureness::Medium

@@ -1,41 +1,42 @@
-//! Where HPAs and their past come from: a cluster or files, and Prometheus.
+//! Where HPAs and their past come from: a cluster or files, and Prometheus or saved records of a controller.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use http::Uri;
 use jiff::Timestamp;
-use sources::{Dial, Network, PastServer, PrometheusServer, TlsError};
+use sources::{Dial, Network, PastServer, PrometheusServer, SourceError, TlsError};
 
 use ::cluster::client::Clients;
 use ::cluster::kubeconfig::{self, ClusterOptions};
 use flags::CliError;
+use terminal::ending::on_another_thread;
 use terminal::options::{cluster, option, with_one_standard_input};
 use terminal::progress::Progress;
 
-use super::AdviseError;
-use super::objects::Objects;
-use super::recording::Column;
+use super::objects::{Hpa, Objects};
+use super::outcome::Refusal;
+use super::record::Records;
+use super::recording::{Column, Recording};
+use super::{AdviseError, history};
 
 /// Time limit of a query.
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum size of an answer of Prometheus in bytes: a week of ten columns has about 3 MB.
 const MAX_BYTES: usize = 16 << 20;
+/// The group of the flags of which one names the past.
+pub(crate) const PAST: &str = "past";
 /// HPAs that are read or replayed at the same time.
 pub(crate) const IN_FLIGHT: usize = 2;
 
 /// Where HPAs and their past come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastSource {
-    /// `--prometheus`: the URL before `/api/v1`.
-    pub prometheus: Uri,
-    /// `--prometheus-token-file`.
-    pub token_file: Option<PathBuf>,
-    /// `--prometheus-ca`.
-    pub ca_file: Option<PathBuf>,
+    /// What has the past.
+    pub past: Past,
     /// `--days`.
     pub days: usize,
     /// `--filename`: the files with the HPAs. Empty reads the cluster.
@@ -44,11 +45,79 @@ pub struct PastSource {
     pub cluster: ClusterOptions,
 }
 
+/// What has the past of HPAs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Past {
+    /// A Prometheus server.
+    Prometheus {
+        /// `--prometheus`: the URL before `/api/v1`.
+        url: Uri,
+        /// `--prometheus-token-file`.
+        token_file: Option<PathBuf>,
+        /// `--prometheus-ca`.
+        ca_file: Option<PathBuf>,
+    },
+    /// `--record`: files and folders with answers of the decisions API.
+    Record(Vec<PathBuf>),
+}
+
+/// Reads the past of HPAs.
+pub(crate) enum Reader {
+    Prometheus(Box<PastServer>),
+    Record(Records),
+}
+
+/// The reason why the past of an HPA cannot be read.
+pub(crate) enum PastError {
+    Source(SourceError),
+    Refused(Refusal),
+}
+
+impl From<PastError> for Refusal {
+    fn from(error: PastError) -> Self {
+        match error {
+            PastError::Source(error) => Self::Unreadable { error: error.to_string() },
+            PastError::Refused(refusal) => refusal,
+        }
+    }
+}
+
+impl Reader {
+    /// The end of the past: the start of the minute, or the end of the record.
+    pub(crate) fn end(&self, now: Timestamp) -> Timestamp {
+        let minute = Timestamp::from_second(minute_of(now.as_second())).unwrap_or(now);
+        match self {
+            Self::Prometheus(_) => minute,
+            Self::Record(records) => records.end().unwrap_or(minute),
+        }
+    }
+
+    /// Reads the last `days` days before `end`.
+    pub(crate) async fn read(&self, hpa: &Hpa, end: Timestamp, days: usize) -> Result<Recording, PastError> {
+        match self {
+            Self::Prometheus(server) => {
+                history::read(server, hpa, end, days).await.map_err(PastError::Source)
+            }
+            Self::Record(records) => records.recording(hpa, end, days).map_err(PastError::Refused),
+        }
+    }
+}
+
 /// Adds the flags to a command.
 pub(crate) fn arguments(command: Command) -> Command {
     let path = |name, value, help| option(name, value, help).value_parser(value_parser!(PathBuf));
     let command = command
         .arg(option("prometheus", "url", "Server with the query API of Prometheus").value_parser(url))
+        .arg(
+            path(
+                "record",
+                "file",
+                "File or folder with answers of the decisions API, instead of Prometheus; repeatable",
+            )
+            .action(ArgAction::Append)
+            .conflicts_with_all(["prometheus", "prometheus-token-file", "prometheus-ca"]),
+        )
+        .group(ArgGroup::new(PAST).args(["prometheus", "record"]))
         .arg(path("prometheus-token-file", "file", "File with a bearer token; needs https"))
         .arg(path(
             "prometheus-ca",
@@ -81,23 +150,28 @@ fn url(text: &str) -> Result<Uri, &'static str> {
 }
 
 impl PastSource {
-    /// Reads the options from the arguments. `None` without `--prometheus`.
+    /// Reads the options from the arguments. `None` without `--prometheus` and `--record`.
     ///
     /// # Errors
     /// Returns [`CliError`] if a token would be sent unencrypted, or two files are standard input.
     pub(crate) fn from_matches(matches: &ArgMatches) -> Result<Option<Self>, CliError> {
         let path = |name| matches.get_one::<PathBuf>(name).cloned();
-        let Some(prometheus) = matches.get_one::<Uri>("prometheus").cloned() else { return Ok(None) };
-        let files = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
-        let token_file = path("prometheus-token-file");
-        if token_file.is_some() && prometheus.scheme_str() != Some("https") {
-            let problem = "--prometheus-token-file: a token is only sent over https://";
-            return Err(CliError::Subcommand(problem.to_owned()));
-        }
+        let paths = |name| matches.get_many::<PathBuf>(name).map(|paths| paths.cloned().collect::<Vec<_>>());
+        let past = match (matches.get_one::<Uri>("prometheus").cloned(), paths("record")) {
+            (Some(url), _) => {
+                let token_file = path("prometheus-token-file");
+                if token_file.is_some() && url.scheme_str() != Some("https") {
+                    let problem = "--prometheus-token-file: a token is only sent over https://";
+                    return Err(CliError::Subcommand(problem.to_owned()));
+                }
+                Past::Prometheus { url, token_file, ca_file: path("prometheus-ca") }
+            }
+            (None, Some(paths)) => Past::Record(paths),
+            (None, None) => return Ok(None),
+        };
+        let files = paths("filename").unwrap_or_default();
         Ok(Some(Self {
-            prometheus,
-            token_file,
-            ca_file: path("prometheus-ca"),
+            past,
             days: matches.get_one::<usize>("days").copied().unwrap_or(14),
             files: with_one_standard_input(files)?,
             cluster: cluster::options(matches),
@@ -128,19 +202,28 @@ impl PastSource {
 
     /// The connection to Prometheus.
     pub(crate) fn network(&self) -> Result<Arc<dyn Dial>, TlsError> {
-        Ok(Arc::new(match self.prometheus.scheme_str() {
-            Some("https") => Network::tls(self.ca_file.as_deref())?,
+        Ok(Arc::new(match &self.past {
+            Past::Prometheus { url, ca_file, .. } if url.scheme_str() == Some("https") => {
+                Network::tls(ca_file.as_deref())?
+            }
             _ => Network::plain(),
         }))
     }
 
-    /// Prometheus over a connection.
-    pub(crate) fn server(&self, dial: Arc<dyn Dial>) -> PastServer {
+    /// The reader of the past, from Prometheus over a connection or from files.
+    pub(crate) async fn reader(&self, dial: Arc<dyn Dial>) -> Result<Reader, AdviseError> {
+        let (url, token_file, ca_file) = match &self.past {
+            Past::Prometheus { url, token_file, ca_file } => (url, token_file, ca_file),
+            Past::Record(paths) => {
+                let paths = paths.clone();
+                return on_another_thread(move || Ok(Reader::Record(Records::read(&paths)?))).await;
+            }
+        };
         let settings = PrometheusServer {
             name: "--prometheus".into(),
-            url: self.prometheus.clone(),
-            ca_file: self.ca_file.clone(),
-            bearer_token_file: self.token_file.clone(),
+            url: url.clone(),
+            ca_file: ca_file.clone(),
+            bearer_token_file: token_file.clone(),
             timeout: TIMEOUT,
             interval: TIMEOUT,
             concurrency: 2 * IN_FLIGHT,
@@ -150,11 +233,11 @@ impl PastSource {
             namespaces: None,
             allow_partial: false,
         };
-        PastServer::new(settings, dial)
+        Ok(Reader::Prometheus(Box::new(PastServer::new(settings, dial))))
     }
 }
 
-/// The end of the past: the start of the minute.
-pub(crate) fn end(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second().div_euclid(60) * 60).unwrap_or(now)
+/// The first second of a minute.
+pub(crate) fn minute_of(second: i64) -> i64 {
+    second.div_euclid(60) * 60
 }

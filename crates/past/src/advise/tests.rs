@@ -4,6 +4,7 @@
 mod command;
 mod keda;
 mod rates;
+mod record;
 mod refusals;
 #[expect(dead_code, reason = "some functions are for the bench")]
 #[path = "../../../../tests/support/services.rs"]
@@ -12,6 +13,7 @@ mod services;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use terminal::options::parsed;
 
 use self::services::{Past, Service};
 use super::objects::Hpa;

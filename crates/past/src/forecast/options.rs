@@ -128,21 +128,21 @@ fn backtest() -> Command {
              The file has the columns minute,load: the first minute in RFC 3339, then one row per minute, whose\n\
              minute may be empty. The load is in pods at 100 % utilization. An empty load is a gap.\n\n\
              With the name of an HPA instead of a file, the load, the target, the bounds and the start of pods are\n\
-             those of the HPA and its past in Prometheus.",
+             those of the HPA and its past in Prometheus or in a record of the controller.",
         )
         .after_help(
             "Exit code: 0 if there is a result, 1 if a file cannot be read or written, 2 for an invalid command line.",
         )
         .arg(
             Arg::new("name")
-                .help("HPA whose past is the load; needs --prometheus")
+                .help("HPA whose past is the load; needs --prometheus or --record")
                 .conflicts_with_all(of_hpa)
-                .requires("prometheus"),
+                .requires(source::PAST),
         )
         .arg(
             path("csv", "File of the load; - reads standard input")
                 .required_unless_present("name")
-                .conflicts_with_all(["name", "prometheus"]),
+                .conflicts_with_all(["name", source::PAST]),
         )
         .arg(path("floors", "File to write the floor of each minute to"))
         .arg(path("report", "HTML page with charts of the load, the pods and the worst hours"))

@@ -87,16 +87,35 @@ impl Rig {
     }
 
     pub(super) async fn run(&self, words: &[&str]) -> Result<String, AdviseError> {
-        let words = [&["--prometheus", "http://prometheus:9090/"], words].concat();
-        let options = parsed(options::command("concertina"), &words, options::options).unwrap();
+        self.run_on(&[&["--prometheus", "http://prometheus:9090/"], words].concat()).await
+    }
+
+    /// Runs the command on a past that `words` name.
+    pub(super) async fn run_on(&self, words: &[&str]) -> Result<String, AdviseError> {
+        let options = parsed(options::command("concertina"), words, options::options).unwrap();
         let reading = cluster::at_kubectl_rate(cluster::reads_only());
         let clients = Clients::over(self.cluster.connector(), &reading).unwrap();
         let clients = options.source.files.is_empty().then_some(&clients);
-        let servers = self.servers.clone();
-        let dial = Arc::new(InMemory::new(move |address: &str| servers.dial(address)));
         let mut out = Vec::new();
-        answer(&options, clients, dial, self.now, Progress::default(), &mut out).await?;
+        answer(&options, clients, self.dial(), self.now, Progress::default(), &mut out).await?;
         Ok(String::from_utf8(out).unwrap())
+    }
+
+    /// The past that a backtest replays.
+    pub(super) async fn past_of(
+        &self,
+        options: &forecast::options::BacktestOptions,
+    ) -> Result<forecast::Played, forecast::ForecastError> {
+        let Origin::Hpa { name, source } = &options.origin else { panic!("{options:?}") };
+        let reading = cluster::at_kubectl_rate(cluster::reads_only());
+        let clients = Clients::over(self.cluster.connector(), &reading).unwrap();
+        let clients = source.files.is_empty().then_some((&clients, "default"));
+        Box::pin(forecast::past_of(options, name, source, clients, self.dial(), self.now)).await
+    }
+
+    fn dial(&self) -> Arc<InMemory> {
+        let servers = self.servers.clone();
+        Arc::new(InMemory::new(move |address: &str| servers.dial(address)))
     }
 }
 
@@ -210,13 +229,7 @@ async fn backtest_reads_the_past_of_an_hpa() {
         let words = [&words[..], &["-o", "json"]].concat();
         let options = parsed(forecast::options::command("concertina"), &words, forecast::options::options);
         let options = options.unwrap();
-        let Origin::Hpa { source, .. } = &options.origin else { panic!("{options:?}") };
-        let reading = cluster::at_kubectl_rate(cluster::reads_only());
-        let clients = Clients::over(rig.cluster.connector(), &reading).unwrap();
-        let servers = rig.servers.clone();
-        let dial = Arc::new(InMemory::new(move |address: &str| servers.dial(address)));
-        let played =
-            forecast::past_of(&options, name, source, Some((&clients, "default")), dial, rig.now).await?;
+        let played = rig.past_of(&options).await?;
         let mut out = Vec::new();
         forecast::run_to_end(&options, Some(played), &mut out)?;
         Ok::<Value, forecast::ForecastError>(serde_json::from_slice(&out).unwrap())
@@ -246,6 +259,8 @@ fn file_beyond_its_limit_is_refused() {
 fn impossible_flags_are_refused() {
     for (words, expected) in [
         ("", "--prometheus"),
+        ("--prometheus http://a --record b", "cannot be used with"),
+        ("--record b --prometheus-ca c", "cannot be used with"),
         ("--prometheus ftp://a", "must be http:// or https://"),
         ("--prometheus http://a --days 2", "--days"),
         ("--prometheus http://a --prometheus-token-file t", "a token is only sent over https://"),
