@@ -18,6 +18,11 @@ use crate::Key;
 
 /// The window of scale-downs of an HPA without one, as `advise` assumes it.
 const DEFAULT_WINDOW: i32 = 300;
+/// The fields of the what-if form for the default rates of scale-ups, with their window, and of scale-downs.
+const DEFAULT_RATES: [&[(&str, &str)]; 2] = [
+    &[("upWindow", "0"), ("upSelect", "Max"), ("upPolicies", "Pods:4:15,Percent:100:15")],
+    &[("downSelect", "Max"), ("downPolicies", "Percent:100:15")],
+];
 /// The text for an HPA whose settings are not those of the advice.
 const CHANGED: &str = "changed since";
 
@@ -42,6 +47,8 @@ pub struct Advice {
 #[derive(Debug, PartialEq)]
 struct Proposal {
     settings: Settings,
+    /// The rates of scale-ups and of scale-downs.
+    rates: [Rates; 2],
     fitted: Compared,
     judged: Compared,
     sureness: String,
@@ -58,6 +65,17 @@ pub(crate) struct Settings {
     max: i32,
     /// In seconds.
     window: i32,
+}
+
+/// The rates of `behavior` in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Rates {
+    /// Those of the HPA.
+    #[default]
+    Kept,
+    /// The defaults of the API server.
+    Default,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +121,8 @@ struct ReportedHpa {
     namespace: String,
     name: String,
     target: String,
+    /// The external metric. `None` for cpu.
+    metric: Option<String>,
     today: Option<Choice>,
     advice: Option<ReportedProposal>,
     average_value: Option<AverageValue>,
@@ -127,6 +147,10 @@ struct Choice {
     min_replicas: i32,
     max_replicas: i32,
     scale_down_window_seconds: i32,
+    #[serde(default)]
+    scale_up_rates: Rates,
+    #[serde(default)]
+    scale_down_rates: Rates,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -195,10 +219,11 @@ impl Settings {
         }
     }
 
-    /// `value` is the target of cpu if the HPA has it in cores.
-    fn chosen(choice: Choice, value: Option<Quantity>) -> Self {
+    /// `value` is the target of cpu if the HPA has it in cores. An HPA on another metric has no target of cpu.
+    fn chosen(choice: Choice, value: Option<Quantity>, is_of_cpu: bool) -> Self {
+        let cpu = value.map_or(CpuTarget::Percent(choice.target), CpuTarget::milli);
         Self {
-            cpu: Some(value.map_or(CpuTarget::Percent(choice.target), CpuTarget::milli)),
+            cpu: is_of_cpu.then_some(cpu),
             min: choice.min_replicas,
             max: choice.max_replicas,
             window: choice.scale_down_window_seconds,
@@ -226,16 +251,28 @@ impl Report {
     fn into_advice(self) -> AllAdvice {
         let until = self.to;
         let advice = self.hpas.into_iter().enumerate().map(|(rank, hpa)| {
-            let value = hpa.average_value;
+            let (value, is_of_cpu) = (hpa.average_value, hpa.metric.is_none());
             let proposal = hpa.advice.map(
                 |ReportedProposal { settings, fitted, judged, sureness, with_floor, look_at }| {
-                    let settings = Settings::chosen(settings, value.and_then(|value| value.advised));
-                    Box::new(Proposal { settings, fitted, judged, sureness, floor: with_floor, look_at })
+                    let rates = [settings.scale_up_rates, settings.scale_down_rates];
+                    let settings =
+                        Settings::chosen(settings, value.and_then(|value| value.advised), is_of_cpu);
+                    Box::new(Proposal {
+                        settings,
+                        rates,
+                        fitted,
+                        judged,
+                        sureness,
+                        floor: with_floor,
+                        look_at,
+                    })
                 },
             );
             let advice = Advice {
                 target: hpa.target,
-                today: hpa.today.map(|today| Settings::chosen(today, value.map(|value| value.today))),
+                today: hpa
+                    .today
+                    .map(|today| Settings::chosen(today, value.map(|value| value.today), is_of_cpu)),
                 until,
                 rank,
                 proposal: proposal.ok_or_else(|| hpa.why.unwrap_or_else(|| "no reason is given".to_owned())),
@@ -281,7 +318,11 @@ impl Advice {
             ("downWindow", settings.window, to.window),
         ];
         let changed = counts.into_iter().filter(|(_, old, new)| old != new);
-        cpu.into_iter().chain(changed.map(|(name, _, new)| (name.to_owned(), new.to_string()))).collect()
+        let changed = changed.map(|(name, _, new)| (name.to_owned(), new.to_string()));
+        let rates = DEFAULT_RATES.iter().zip(proposal.rates).filter(|(_, rates)| *rates == Rates::Default);
+        let rates = rates.flat_map(|(fields, _)| fields.iter());
+        let rates = rates.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        cpu.into_iter().chain(changed).chain(rates).collect()
     }
 
     /// Returns the advice for the page of an HPA with these settings. `command` changes the HPA.
@@ -303,8 +344,15 @@ impl Proposal {
         let pairs = today.named().into_iter().zip(self.settings.named());
         let changes = pairs.filter(|(old, new)| old != new);
         let changes = changes.map(|((name, old), (_, new))| format!("{name} {old} → {new}"));
-        let changes = changes.collect::<Vec<_>>().join(", ");
+        let rates = self.default_rates().map(|direction| format!("{direction} at the default rates"));
+        let changes = changes.chain(rates).collect::<Vec<_>>().join(", ");
         format!("{:+.0} pod-hours a week: {changes}", -self.judged.saved())
+    }
+
+    /// The directions whose rates become the default ones.
+    fn default_rates(&self) -> impl Iterator<Item = &'static str> {
+        let directions = ["scale-ups", "scale-downs"].into_iter().zip(self.rates);
+        directions.filter(|(_, rates)| *rates == Rates::Default).map(|(direction, _)| direction)
     }
 
     fn sentence(&self) -> String {
@@ -332,6 +380,9 @@ impl Proposal {
     fn rows(&self, today: Settings) -> Vec<[String; 3]> {
         let settings = today.named().into_iter().zip(self.settings.named());
         let settings = settings.map(|((name, old), (_, new))| [name.to_owned(), old, new]);
+        let rates = self.default_rates();
+        let rates = rates
+            .map(|direction| [format!("rates of {direction}"), "its own".to_owned(), "default".to_owned()]);
         let Compared { today, advised } = self.judged;
         let hours = |measured: &Measured| number(measured.pod_hours_a_week);
         let measured =
@@ -344,6 +395,6 @@ impl Proposal {
             measured("minutes a week above 80 % of capacity", |it| number(it.minutes_above80_a_week)),
             measured("rescales a week", |it| number(it.rescales_a_week)),
         ];
-        settings.chain(replays).collect()
+        settings.chain(rates).chain(replays).collect()
     }
 }

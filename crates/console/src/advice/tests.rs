@@ -125,6 +125,32 @@ fn target_in_cores_is_compared_and_changed_in_cores() {
 }
 
 #[test]
+fn hpa_on_an_external_metric_gets_the_default_rates() {
+    let mut report = report();
+    report["hpas"][0]["metric"] = json!("queue");
+    report["hpas"][0]["averageValue"] = json!({"today": "10", "advised": "10"});
+    report["hpas"][0]["advice"]["settings"]["scaleUpRates"] = json!("default");
+    let mut hpa = hpa("web");
+    hpa["spec"]["metrics"] = json!([{"type": "External", "external": {
+        "metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"}
+    }}]);
+    let row = row(&report, &hpa);
+    let expected = BRIEF.replace("cpu 60 % → 72 %, ", "") + ", scale-ups at the default rates";
+    assert_eq!(row.advice.unwrap().text, expected);
+    let all = advice(&report);
+    let settings = Settings::new(&decoded(&hpa).spec);
+    let web = &all[&("shop".to_owned(), "web".to_owned())];
+    let fields = web.fields("Deployment/web", settings, 0);
+    let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(
+        fields.join(" "),
+        "min=3 downWindow=60 upWindow=0 upSelect=Max upPolicies=Pods:4:15,Percent:100:15"
+    );
+    let rows = web.shown("Deployment/web", settings, String::new()).rows;
+    assert!(rows.contains(&["rates of scale-ups".to_owned(), "its own".to_owned(), "default".to_owned()]));
+}
+
+#[test]
 fn page_has_the_settings_the_replays_and_what_to_look_at() {
     let (web, all) = (hpa("web"), advice(&report()));
     let settings = Settings::new(&decoded(&web).spec);
