@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::client::Client;
+use cluster::fair::FairPermit;
 use jiff::Timestamp;
 use policies::spec::{MetricOrigin, MetricRule};
 use promql::PodNames;
@@ -101,6 +102,12 @@ pub enum Values {
     Single(Option<f64>),
 }
 
+/// The turn of [`Sources::turn`], until it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    _permit: FairPermit,
+}
+
 /// Returns the maximum age of a shared number: 90 % of the interval. Consecutive syncs at this interval therefore read
 /// different numbers, even if the time between the syncs varies slightly.
 pub(crate) fn shared_for(interval: Duration) -> Duration {
@@ -169,27 +176,38 @@ impl Sources {
         }
     }
 
-    /// Returns the totals of a metric in a time range, from the query of its rule, with the same restriction as in a
-    /// sync. Returns `None` for a rule whose origin is not Prometheus.
+    /// Waits for the turn of reading much of a Prometheus server's past, which one caller has at a time. Namespaces
+    /// alternate. Returns `None` for an origin that is not a server of the file.
+    pub async fn turn(&self, origin: &MetricOrigin, namespace: &Arc<str>) -> Option<Turn> {
+        let MetricOrigin::Prometheus { server, .. } = origin else { return None };
+        let server = Arc::clone(self.current().servers.get(server)?);
+        Some(Turn { _permit: server.turn(namespace).await })
+    }
+
+    /// Returns the totals of a metric at each step of a time range, with the same restriction of the query as in a
+    /// sync. Steps are whole seconds. Prometheus refuses more than 11,000. Returns `None` for an origin that is not
+    /// Prometheus.
     pub async fn past(
         &self,
-        rule: &MetricRule,
+        origin: &MetricOrigin,
         form: Form,
         target: &PastTarget<'_>,
         range: TimeRange,
+        step: Duration,
     ) -> Option<Result<PastReading, Failure>> {
-        let MetricOrigin::Prometheus { server: name, query } = &rule.origin else { return None };
+        let MetricOrigin::Prometheus { server: name, query } = origin else { return None };
         let current = self.current();
         let read = async {
-            let failed = |error| Failure { source: described(&rule.origin), error };
+            let failed = |error| Failure { source: described(origin), error };
             let server = current.servers.get(name).ok_or_else(|| failed(SourceError::UnknownServer))?;
             let query = server.restricted(query, target.namespace).map_err(failed)?;
             let text = query.text_of_past(target.namespace, target.name, PodNames::from_kind(target.kind));
             let text = text.map_err(|error| failed(error.into()))?;
             let failed = |error| Failure { source: described_query(name, &text), error };
-            let totals = server.totals(&text, form, target, range).await.map_err(failed)?;
+            let totals = server.totals(&text, form, target, range, step).await.map_err(failed)?;
             let at_time = |(time, total)| Some((Timestamp::from_millisecond(time).ok()?, total));
-            let totals: Vec<_> = totals.into_iter().filter_map(at_time).collect();
+            let totals = totals.into_iter().filter_map(at_time);
+            let totals: Vec<_> = totals.filter(|(at, _)| (range.start..=range.end).contains(at)).collect();
             if totals.is_empty() {
                 return Err(failed(SourceError::NoPast));
             }

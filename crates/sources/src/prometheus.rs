@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::fair::{FairSemaphore, Share};
+use cluster::fair::{FairPermit, FairSemaphore, Share};
 use cluster::metrics::breaker::{AttemptResult, Breaker, Change, StoredText};
 use cluster::metrics::flight::Flights;
 use futures::FutureExt;
@@ -25,9 +25,9 @@ use crate::{Form, Numbers, Target, shared_for};
 const SWEEP: Duration = Duration::from_secs(1);
 /// Maximum number of idle connections to a server.
 const IDLE_CONNECTIONS: usize = 8;
-/// Minimum step of a range query in seconds, equal to the default sync period.
+/// Minimum step of a chart in seconds, equal to the default sync period.
 const SHORTEST_STEP: u64 = 15;
-/// Maximum number of steps of a range query. Prometheus refuses more than 11,000.
+/// Maximum number of steps of a chart. Prometheus refuses more than 11,000.
 const MAX_TIMES: u64 = 480;
 
 /// A range of past times.
@@ -40,7 +40,7 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// Returns the step of a range query over this range, in whole seconds.
+    /// Returns a step for a chart of this range, in whole seconds.
     pub fn step(self) -> Duration {
         let seconds = u64::try_from(self.end.duration_since(self.start).as_secs()).unwrap_or_default();
         Duration::from_secs(seconds.div_ceil(MAX_TIMES).max(SHORTEST_STEP))
@@ -75,6 +75,8 @@ pub(crate) struct Server {
     flights: Flights<Arc<str>, Arc<Response>, SourceError>,
     swept: Mutex<Option<Instant>>,
     parsed: ParsedQueries,
+    /// The turn of [`Sources::turn`](crate::Sources::turn).
+    turn: Arc<FairSemaphore>,
 }
 
 /// The requests to a server, with their limits. Clones share the limits and the connections.
@@ -152,6 +154,7 @@ impl Server {
             flights: Flights::new(Some(shared_for(settings.interval)), || SourceError::Panicked),
             swept: Mutex::default(),
             parsed: ParsedQueries::default(),
+            turn: Arc::new(FairSemaphore::new(1, Share::All)),
             requests: Requests {
                 http: Http::new(dial, IDLE_CONNECTIONS),
                 permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
@@ -163,6 +166,11 @@ impl Server {
 
     pub(crate) fn settings(&self) -> &PrometheusServer {
         &self.requests.settings
+    }
+
+    /// Waits until no other caller has the turn.
+    pub(crate) async fn turn(&self, namespace: &Arc<str>) -> FairPermit {
+        self.turn.acquire(namespace).await
     }
 
     /// Returns whether the server fails as a whole.
@@ -216,7 +224,7 @@ impl Server {
         Ok((value, response.sent))
     }
 
-    /// Returns the total of a target at each time of a range, as pairs of milliseconds since the Unix epoch and the
+    /// Returns the total of a target at each step of a range, as pairs of milliseconds since the Unix epoch and the
     /// total. The total is the number of the query, or the sum over the past and current pods of the target.
     pub(crate) async fn totals(
         &self,
@@ -224,8 +232,9 @@ impl Server {
         form: Form,
         target: &PastTarget<'_>,
         range: TimeRange,
+        step: Duration,
     ) -> Result<Vec<(i64, f64)>, SourceError> {
-        let answer = self.range(text, target.namespace, range, range.step()).await?;
+        let answer = self.range(text, target.namespace, range, step).await?;
         Ok(match form {
             Form::Single => answer.single()?,
             Form::PerPod => {

@@ -166,7 +166,7 @@ pub(super) async fn source_loads(
             None => Some(Err(PastError::NoFile(sources::described(&rule.origin)))),
             Some(_) if position >= MAX_METRICS => Some(Err(PastError::TooManyMetrics(MAX_METRICS))),
             Some(sources) => {
-                let read = sources.past(rule, form, &target, range).await;
+                let read = sources.past(&rule.origin, form, &target, range, range.step()).await;
                 read.map(|read| read.map_err(PastError::from))
             }
         };

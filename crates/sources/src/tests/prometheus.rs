@@ -214,7 +214,7 @@ async fn past(rig: &Rig, metric: &str, form: Form, seconds: i64) -> Result<PastR
     let namespace: Arc<str> = "shop".into();
     let target = PastTarget { namespace: &namespace, kind: "Deployment", name: "web" };
     let range = TimeRange { start: at(1_000), end: at(1_000 + seconds) };
-    let read = rig.sources.past(&rule(metric), form, &target, range).await.unwrap();
+    let read = rig.sources.past(&rule(metric).origin, form, &target, range, range.step()).await.unwrap();
     read.map_err(|failure| failure.to_string())
 }
 
@@ -290,6 +290,33 @@ async fn unusable_past_is_a_sentence_with_the_query() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn values_outside_of_the_range_are_not_of_the_past() {
+    let rig = Rig::new(MAIN);
+    rig.servers.serve("prometheus:9090", |_| {
+        PageResponse::matrix(&[(&[], &[(999, 1.0), (1_000, 2.0), (1_060, 3.0), (99_999_999_999, 4.0)])])
+    });
+    let reading = past(&rig, QUEUE, Form::Single, 60).await.unwrap();
+    assert_eq!(reading.totals, [(at(1_000), 2.0), (at(1_060), 3.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_take_turns_at_the_past_of_a_server() {
+    let rig = Rig::new(MAIN);
+    let origin = rule(QUEUE).origin;
+    let [shop, bank]: [Arc<str>; 2] = ["shop".into(), "bank".into()];
+    let order = Mutex::new(Vec::new());
+    let read = async |namespace: &Arc<str>| {
+        let _turn = rig.sources.turn(&origin, namespace).await.unwrap();
+        order.lock().push(Arc::clone(namespace));
+        sleep(Duration::from_secs(1)).await;
+    };
+    let started = Instant::now();
+    futures::join!(read(&shop), read(&shop), read(&shop), read(&bank));
+    assert_eq!(started.elapsed().as_secs(), 4);
+    assert_eq!(order.into_inner(), [&shop, &shop, &bank, &shop].map(Arc::clone));
+}
+
+#[tokio::test(start_paused = true)]
 async fn slow_past_ends_with_the_time_limit_of_its_server() {
     let rig = Rig::new(MAIN);
     let drip = Duration::from_secs(1);
@@ -307,7 +334,9 @@ async fn source_without_a_server_has_no_past() {
     let namespace: Arc<str> = "shop".into();
     let target = PastTarget { namespace: &namespace, kind: "Deployment", name: "web" };
     let range = TimeRange { start: at(0), end: at(60) };
-    assert_eq!(rig.sources.past(&rule(WAITING), Form::PerPod, &target, range).await, None);
+    let origin = rule(WAITING).origin;
+    assert_eq!(rig.sources.past(&origin, Form::PerPod, &target, range, range.step()).await, None);
+    assert!(rig.sources.turn(&origin, &namespace).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
