@@ -197,6 +197,16 @@ impl State {
         }
     }
 
+    /// Whether the history is shorter than its minimum.
+    pub fn is_short(&self, settings: &Settings) -> bool {
+        self.peaks.known_minutes() < settings.minimum_history
+    }
+
+    /// Whether this is a longer history of the same HPA than another state.
+    pub fn extends(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.peaks.known_minutes() > other.peaks.known_minutes()
+    }
+
     /// Learns the last complete minute before `now`, and forecasts the minute of `now`. Minutes without a call are
     /// gaps. The history of another UID is dropped.
     ///
@@ -385,7 +395,7 @@ impl State {
     }
 
     fn status(&self, minute: i64, settings: &Settings) -> Status {
-        if self.peaks.known_minutes() < settings.minimum_history {
+        if self.is_short(settings) {
             return Status::ShortHistory;
         }
         if minute < self.moved_until {

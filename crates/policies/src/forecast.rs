@@ -1,12 +1,16 @@
 //! `forecast`: a floor from the load of earlier days. The crate [`forecast`] contains the rules. This module converts a
 //! decision to a load, collects the syncs of a minute, and applies the floor.
 
-use std::fmt;
+mod replay;
+
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use autoscaling::Decision;
 use autoscaling::explanation::{DecisionPath, Measure, MetricReading, PodGroup};
 use autoscaling::pod::{ConditionStatus, Pod};
+use autoscaling::spec::Spec;
 pub use forecast::Mode;
 use forecast::reason::Reason;
 pub use forecast::stored::{LONGEST, StoredError};
@@ -14,6 +18,7 @@ use forecast::{Band, Candidate, Observation, Outlook, Settings, State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::replay::{NoTarget, Replay};
 use crate::spec::ForecastSpec;
 
 /// The share of its capacity from which a pod counts as saturated.
@@ -134,6 +139,17 @@ pub struct Forecast {
     report: Option<(i64, Arc<ForecastSpec>, Arc<ForecastReport>)>,
     /// The minute in which the state was last stored, or the first minute.
     stored: Option<i64>,
+    /// The read of the history from a source, until it succeeds.
+    reading: Option<HistoryRead>,
+}
+
+/// The state of a read of the history from a source, with the source as a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HistoryRead {
+    /// The read has not ended.
+    Pending(String),
+    /// The last read failed, for the reason in the text.
+    Failed(String),
 }
 
 impl Forecast {
@@ -152,7 +168,41 @@ impl Forecast {
 
     fn with_state(state: State) -> Self {
         let start_minutes = Settings::default().start_minutes;
-        Self { state, minute: None, start_minutes, report: None, stored: None }
+        Self { state, minute: None, start_minutes, report: None, stored: None, reading: None }
+    }
+
+    /// Whether the history is shorter than its minimum.
+    pub fn is_short(&self, spec: &ForecastSpec) -> bool {
+        self.state.is_short(&spec.settings)
+    }
+
+    /// Sets the state of the read that the reason of a history that is too short shows.
+    pub fn set_reading(&mut self, reading: Option<HistoryRead>) {
+        (self.reading, self.report) = (reading, None);
+    }
+
+    /// Creates a replay of the load before the forecast. `stabilization`: the window of scale-downs without `behavior`.
+    ///
+    /// # Errors
+    /// Returns [`NoTarget`] if all targets of the HPA are of type Value.
+    pub fn replay(
+        &self,
+        uid: &str,
+        spec: &ForecastSpec,
+        hpa: &Spec,
+        stabilization: Duration,
+    ) -> Result<Replay, NoTarget> {
+        Replay::new(uid, spec, hpa, stabilization, self.start_minutes)
+    }
+
+    /// Continues the history of a replay, unless it belongs to another HPA, or the own history is as long.
+    pub fn adopt(&mut self, replay: Replay) {
+        if replay.state.extends(&self.state) {
+            self.state = replay.state;
+            // The next sync stores the state.
+            self.stored = self.stored.map(|minute| minute.saturating_sub(STORED));
+        }
+        self.set_reading(None);
     }
 
     /// Learns the minutes before `now`, and returns the forecast for the minute of `now`. A second call in a minute
@@ -178,7 +228,8 @@ impl Forecast {
             }
             self.minute = None;
         }
-        let report = Arc::new(ForecastReport::new(&self.state.outlook(now, &settings), spec));
+        let outlook = self.state.outlook(now, &settings);
+        let report = Arc::new(ForecastReport::new(&outlook, spec, self.reading.as_ref()));
         self.report = Some((minute, Arc::clone(spec), Arc::clone(&report)));
         report
     }
@@ -229,6 +280,8 @@ pub enum ForecastState {
     Moved,
     /// The history is too short.
     ShortHistory,
+    /// The history is too short, and its source cannot be read.
+    HistoryUnread,
     /// The load of the last minute is not known.
     Unknown,
     /// Too many HPAs have a forecast.
@@ -261,6 +314,7 @@ impl ForecastState {
             Self::DayBudget => "the budget of the day is spent",
             Self::Moved => "the load is far below that of earlier days",
             Self::ShortHistory => "the history is too short",
+            Self::HistoryUnread => "the history is too short, and its source cannot be read",
             Self::Unknown => "the load of the last minute is not known",
             Self::TooMany => "too many HPAs have a forecast",
         }
@@ -309,24 +363,35 @@ pub struct ForecastBenefit {
 }
 
 impl ForecastReport {
-    fn new(outlook: &Outlook, spec: &ForecastSpec) -> Self {
+    fn new(outlook: &Outlook, spec: &ForecastSpec, reading: Option<&HistoryRead>) -> Self {
         let highest = spec.highest.unwrap_or(i32::MAX);
         let floor = outlook.proposed.map(|floor| i32::try_from(floor).unwrap_or(i32::MAX).min(highest));
         let shown = u32::try_from(floor.unwrap_or_default()).unwrap_or_default();
+        let (mut state, mut reason) = (ForecastState::of(&outlook.reason), outlook.reason.sentence(shown));
+        match reading.filter(|_| state == ForecastState::ShortHistory) {
+            Some(HistoryRead::Pending(source)) => {
+                let _ = write!(reason, "; the history from {source} is being read");
+            }
+            Some(HistoryRead::Failed(problem)) => {
+                state = ForecastState::HistoryUnread;
+                let _ = write!(reason, "; history from {problem}");
+            }
+            None => {}
+        }
         Self {
             applies: spec.applies(),
-            state: ForecastState::of(&outlook.reason),
+            state,
             floor,
             candidate: outlook.candidate.map(origin).unwrap_or_default().into(),
-            reason: outlook.reason.sentence(shown).into(),
+            reason: reason.into(),
             band: outlook.band.map(|Band { usual, upper }| {
-                let [usual, upper] = [usual, upper].map(|load| whole(load.ceil()));
+                let [usual, upper] = [usual, upper].map(|load| whole(load.ceil().into()));
                 ForecastBand { usual, upper }
             }),
             benefit: match outlook.reason {
                 Reason::Pays { avoided, short, extra, .. } => {
                     let [avoided, short, added_permille] =
-                        [avoided, short, extra * 1000.0].map(|amount| whole(amount.round()).into());
+                        [avoided, short, extra * 1000.0].map(|amount| whole(amount.round().into()).into());
                     Some(ForecastBenefit { avoided, short, added_permille })
                 }
                 _ => None,
@@ -392,7 +457,7 @@ impl fmt::Display for ForecastReport {
 
 /// Converts a whole number within the bounds of a count.
 #[expect(clippy::cast_possible_truncation, reason = "a number that is too large becomes the highest count")]
-fn whole(number: f32) -> i32 {
+fn whole(number: f64) -> i32 {
     number as i32
 }
 

@@ -197,3 +197,144 @@ fn horizon_is_the_start_of_most_pods() {
     assert_eq!(minutes(&[70, 70, 70, 70, 70, 70, 70, 70, 70, 400, 86_400]), Some(2));
     assert_eq!(minutes(&[70, 400]), Some(7));
 }
+
+fn hpa(metrics: &serde_json::Value) -> Spec {
+    let spec = json!({"minReplicas": 2, "maxReplicas": 30, "metrics": metrics});
+    serde_json::from_value(spec).unwrap()
+}
+
+fn external(target: &serde_json::Value) -> serde_json::Value {
+    json!({"type": "External", "external": {"metric": {"name": "jobs"}, "target": target}})
+}
+
+fn cpu(target: &serde_json::Value) -> serde_json::Value {
+    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+}
+
+fn queue() -> Spec {
+    hpa(&json!([external(&json!({"type": "AverageValue", "averageValue": "10"}))]))
+}
+
+const STABILIZATION: Duration = Duration::from_mins(5);
+
+/// A replay of the load of [`learn`], as totals for a target of 10 per pod.
+fn replayed(forecast: &Forecast, uid: &str, spec: &ForecastSpec, minutes: std::ops::Range<i64>) -> Replay {
+    let mut replay = forecast.replay(uid, spec, &queue(), STABILIZATION).unwrap();
+    let total = |minute: i64| if (540..550).contains(&minute.rem_euclid(1440)) { 300.0 } else { 30.0 };
+    replay.learn(&minutes.map(|minute| (at(minute + 1), total(minute))).collect::<Vec<_>>());
+    replay
+}
+
+#[test]
+fn replayed_history_sets_a_floor_at_once() {
+    let spec = spec("mode: Floor, horizonSeconds: 180, budget: 20%");
+    let mut forecast = Forecast::new("a");
+    let end = MONDAY + 6 * 1440 + 537;
+    let replay = replayed(&forecast, "a", &spec, MONDAY..end);
+    assert!(forecast.is_short(&spec));
+    assert_eq!(forecast.report("a", &spec, at(end)).state, ForecastState::Unknown);
+    forecast.adopt(replay);
+    let report = forecast.report("a", &spec, at(end));
+    assert_eq!((report.floor, report.state), (Some(23), ForecastState::Pays), "{}", report.reason);
+    assert!(!forecast.is_short(&spec));
+    // The next sync stores it.
+    let mut forecast = Forecast::new("a");
+    assert_eq!(forecast.observe("a", &sample(None), at(end)), None);
+    let replay = replayed(&forecast, "a", &spec, MONDAY..end);
+    forecast.adopt(replay);
+    let stored = forecast.observe("a", &sample(None), at(end)).unwrap();
+    assert!(!Forecast::restore(&stored, "a").unwrap().is_short(&spec));
+}
+
+#[test]
+fn longer_own_history_is_kept() {
+    let spec = spec("minimumHistory: 7d");
+    let (mut forecast, now) = learned(&spec);
+    let before = forecast.state.clone();
+    let minute = minute_of(now);
+    let shorter = replayed(&forecast, "a", &spec, minute - 3 * 1440..minute);
+    forecast.adopt(shorter);
+    assert_eq!(forecast.state, before);
+    let longer = replayed(&forecast, "a", &spec, minute - 10 * 1440..minute);
+    forecast.adopt(longer);
+    assert_ne!(forecast.state, before);
+}
+
+#[test]
+fn replay_of_another_hpa_is_not_adopted() {
+    let spec = spec("");
+    let mut forecast = Forecast::new("b");
+    let replay = replayed(&forecast, "a", &spec, MONDAY..MONDAY + 6 * 1440);
+    forecast.adopt(replay);
+    assert_eq!(forecast.state, State::new("b"));
+}
+
+#[test]
+fn hpa_alone_asks_a_minute_late_for_the_highest_count_of_its_window() {
+    let spec = spec("");
+    let asked = |behavior: &serde_json::Value, totals: &[(i64, f64)]| {
+        let mut hpa = queue();
+        hpa.behavior =
+            serde_json::from_value::<Spec>(json!({"maxReplicas": 1, "behavior": behavior})).unwrap().behavior;
+        let mut replay = Forecast::new("a").replay("a", &spec, &hpa, STABILIZATION).unwrap();
+        let mut asked = Vec::new();
+        for (minute, total) in totals {
+            replay.learn(&[(at(MONDAY + minute), *total)]);
+            asked.push(replay.asked.unwrap());
+        }
+        asked
+    };
+    let peak =
+        [(0, 41.0), (1, 95.0), (2, 41.0), (3, 41.0), (4, 41.0), (5, 41.0), (6, 41.0), (7, 41.0), (8, 41.0)];
+    assert_eq!(asked(&json!(null), &peak), [5, 5, 10, 10, 10, 10, 10, 10, 5]);
+    let none = json!({"scaleDown": {"stabilizationWindowSeconds": 0}});
+    assert_eq!(asked(&none, &peak[..4]), [5, 5, 10, 5]);
+    // The bounds of the HPA, and a gap, in which the count does not change.
+    assert_eq!(asked(&none, &[(0, 1e9), (1, -5.0), (2, 5.0), (90, 41.0), (91, 1.0)]), [30, 30, 2, 2, 5]);
+}
+
+#[test]
+fn totals_are_in_the_unit_of_the_first_target_per_pod() {
+    let spec = spec("loadPerPod: 200%");
+    let load = |metrics: &serde_json::Value, total: f64| {
+        let replay = Forecast::new("a").replay("a", &spec, &hpa(metrics), STABILIZATION);
+        let mut replay = replay.map_err(|error| error.to_string())?;
+        replay.learn(&[(at(MONDAY), total)]);
+        let usual = replay.state.outlook(at(MONDAY), &spec.settings).band.unwrap().usual;
+        Ok::<_, String>((usual.round(), replay.asked.unwrap()))
+    };
+    let utilization = cpu(&json!({"type": "Utilization", "averageUtilization": 50}));
+    let cores = cpu(&json!({"type": "AverageValue", "averageValue": "500m"}));
+    let value = external(&json!({"type": "Value", "value": "10"}));
+    let average = external(&json!({"type": "AverageValue", "averageValue": "10"}));
+    assert_eq!(load(&json!([utilization, average]), 8.0), Ok((8.0, 16)));
+    assert_eq!(load(&json!([cores]), 8.0), Ok((8.0, 16)));
+    assert_eq!(load(&json!([value, average, utilization]), 160.0), Ok((8.0, 16)));
+    let error = "no metric of the HPA has a target of type Utilization or AverageValue, which the query could be compared with";
+    assert_eq!(load(&json!([value]), 8.0), Err(error.to_owned()));
+}
+
+#[test]
+fn reason_of_a_short_history_shows_the_read() {
+    let spec = spec("");
+    let mut forecast = Forecast::new("a");
+    learn(&mut forecast, "a", &spec, MONDAY..MONDAY + 60);
+    let shown = |forecast: &mut Forecast, reading| {
+        forecast.set_reading(reading);
+        let report = forecast.report("a", &spec, at(MONDAY + 60));
+        (report.reason.to_string(), report.to_string())
+    };
+    let short = "no floor: the history has 0.0 of 3.0 days";
+    assert_eq!(shown(&mut forecast, None).0, short);
+    let (reason, text) = shown(&mut forecast, Some(HistoryRead::Pending("prometheus \"main\"".to_owned())));
+    assert_eq!(reason, format!("{short}; the history from prometheus \"main\" is being read"));
+    assert_eq!(text, "the forecast has no floor: the history is too short");
+    let failed = HistoryRead::Failed("prometheus \"main\": no connection".to_owned());
+    let (reason, text) = shown(&mut forecast, Some(failed.clone()));
+    assert_eq!(reason, format!("{short}; history from prometheus \"main\": no connection"));
+    assert_eq!(text, "the forecast has no floor: the history is too short, and its source cannot be read");
+    let (mut known, now) = learned(&spec);
+    known.set_reading(Some(failed));
+    let report = known.report("a", &spec, now);
+    assert!(!report.reason.contains("history from"), "{}", report.reason);
+}
