@@ -250,9 +250,11 @@ fn is_sources(value: &Value) -> bool {
 /// Returns the problems of the fields of a policy, and of the queries in them.
 fn problems_of(parsed: &Parsed) -> impl Iterator<Item = FieldProblem> {
     let rules = parsed.spec.metrics.as_deref().unwrap_or_default();
-    let queries = rules.iter().filter_map(|rule| match &rule.origin {
+    let rules = rules.iter().map(|rule| (format!("metrics.{}.prometheus.query", rule.metric), &rule.origin));
+    let history = parsed.spec.forecast.as_ref().and_then(|forecast| forecast.history.as_ref());
+    let history = history.map(|origin| ("forecast.history.query".to_owned(), origin));
+    let queries = rules.chain(history).filter_map(|(field, origin)| match origin {
         MetricOrigin::Prometheus { query, .. } => {
-            let field = format!("metrics.{}.prometheus.query", rule.metric);
             Some(FieldProblem { field, message: invalid_query(query.as_ref())? })
         }
         MetricOrigin::Pods(_) | MetricOrigin::Kubelet | MetricOrigin::ApiGroup(_) => None,

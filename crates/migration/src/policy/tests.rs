@@ -237,6 +237,15 @@ async fn invalid_query_is_a_problem_of_the_policy() {
             "{}",
             ran.out
         );
+        let text = format!("forecast: {{history: {{server: main, query: '{query}'}}}}");
+        let file = folder.file("policy.yaml", &text);
+        let ran = run(&folder, &["check", "--offline", &file], None).await;
+        assert_eq!(
+            ran.out.contains("forecast.history.query: the query is invalid: "),
+            expected != "valid",
+            "{}",
+            ran.out
+        );
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::fields::MAX_TEXT;
 use super::reader::{Amount, Reader};
-use super::{MAX_ENTRIES, Named, ProblemReason};
+use super::{MAX_ENTRIES, MetricOrigin, Named, ProblemReason, metrics};
 use crate::schedule::{number, zone};
 
 /// Minutes of a day.
@@ -30,13 +30,22 @@ pub struct ForecastSpec {
     pub load_per_pod: f64,
     /// `horizonSeconds` in minutes. `None` for `auto`: the pods of the target show it.
     pub start_minutes: Option<i64>,
+    /// `history`: the query of the load before the controller knew the HPA. `None` if the controller only learns from
+    /// its own syncs.
+    pub history: Option<MetricOrigin>,
     /// The highest floor that the limits of ClusterScalingPolicies allow.
     pub highest: Option<i32>,
 }
 
 impl Default for ForecastSpec {
     fn default() -> Self {
-        Self { settings: Settings::default(), load_per_pod: 1.5, start_minutes: None, highest: None }
+        Self {
+            settings: Settings::default(),
+            load_per_pod: 1.5,
+            start_minutes: None,
+            history: None,
+            highest: None,
+        }
     }
 }
 
@@ -74,6 +83,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> ForecastSpec {
         value => value.as_i64().filter(|seconds| HORIZON.contains(seconds)).map(Some),
     });
     spec.start_minutes = seconds.flatten().map(|seconds| (seconds + 59).div_euclid(60));
+    spec.history = reader.unit("history", metrics::prometheus);
     spec
 }
 

@@ -144,7 +144,8 @@ pub(super) fn required(reader: &mut Reader<'_>, field: &'static str, maximum: us
     reader.text(field, maximum)
 }
 
-fn prometheus(reader: &mut Reader<'_>) -> Option<MetricOrigin> {
+/// Reads the fields of `prometheus`.
+pub(super) fn prometheus(reader: &mut Reader<'_>) -> Option<MetricOrigin> {
     let server = required(reader, "server", MAX_TEXT);
     let query = required(reader, "query", MAX_QUERY);
     Some(MetricOrigin::Prometheus { server: server?.into(), query: query?.into() })

@@ -32,6 +32,7 @@ forecast:
   horizonSeconds: 90
   minimumHistory: 7d
   maximumFloor: 50%
+  history: {server: main, query: 'sum(rate(requests{app="$name"}[1m]))'}
 guards:
   pendingPods: {maximum: 20%, unschedulableOnly: true}
   rollout: HoldScaleUp
@@ -69,6 +70,8 @@ fn every_field_of_a_policy_is_read() {
     let days = [25, 26].map(|day| jiff::civil::date(2026, 12, day));
     assert_eq!(settings.calendar.holidays, days.into());
     assert_eq!((forecast.load_per_pod, forecast.start_minutes), (2.0, Some(2)));
+    let query = "sum(rate(requests{app=\"$name\"}[1m]))".into();
+    assert_eq!(forecast.history, Some(MetricOrigin::Prometheus { server: "main".into(), query }));
     let max_step = MaxStep {
         up: Some(Amount::Percent(100)),
         down: Some(Amount::Percent(20)),
@@ -408,6 +411,16 @@ fn forecast_is_valid_as_a_whole() {
             "holidays: [2026-02-30]",
             "forecast.holidays: must be a list of at most 100 dates such as 2026-12-25, not a list",
         ),
+        ("history: {server: main}", "forecast.history.query: is required"),
+        (
+            "history: {server: main, query: ''}",
+            "forecast.history.query: must be a text of 1 to 16384 bytes, not \"\"",
+        ),
+        (
+            "history: {server: main, query: up, days: 7}",
+            "forecast.history.days: is unknown and has no effect",
+        ),
+        ("history: main", "forecast.history: must be a mapping, not \"main\""),
         ("modes: Floor", "forecast.modes: is unknown and has no effect; did you mean mode?"),
     ] {
         let Parsed { spec, problems } = parse(&format!("forecast: {{{text}}}"), Level::Annotation);
