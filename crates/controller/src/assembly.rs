@@ -30,7 +30,10 @@ use engine::tasks::Tasks;
 use engine::telemetry::metrics::Metrics as Telemetry;
 use journal::decision_events::{self, DecisionEvents};
 use journal::record::{Comparisons, Decisions, Record};
-use rulebook::{Adapters, Bursts, Policies, PolicyGuest, PolicyRules, PolicyWatches, SourceReader};
+use rulebook::{
+    Adapters, Bursts, Forecasts, HistoryReader, Policies, PolicyGuest, PolicyRules, PolicyWatches,
+    SourceReader,
+};
 use sources::SourceObserver;
 
 /// The interval at which [`Assembly::synced`] and [`labels_known`] check whether a missing list is forbidden.
@@ -189,6 +192,13 @@ impl Parts<'_> {
             adapters: Arc::new(Adapters::new(clients, Arc::clone(&mapper), metrics_options.clone())),
         });
         let metrics = Arc::new(ApiMetrics::new(clients, Arc::clone(&mapper), metrics_options));
+        let forecasts = Forecasts::new(HistoryReader {
+            sources: sources.as_ref().map(|reader| Arc::clone(&reader.sources)),
+            tasks: tasks.clone(),
+            clock: Arc::clone(&clock),
+            telemetry: telemetry.clone(),
+            seed,
+        });
         let rules = Arc::new(PolicyRules {
             policies: Arc::default(),
             pods: Arc::clone(&pods),
@@ -197,7 +207,7 @@ impl Parts<'_> {
             sources,
             clock: Arc::clone(&clock),
             telemetry: telemetry.clone(),
-            forecasts: rulebook::Forecasts::default(),
+            forecasts,
             bursts: Bursts::default(),
         });
         let comparator: Arc<dyn Comparator> = match &shadow {

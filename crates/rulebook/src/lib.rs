@@ -46,7 +46,7 @@ use policies::spec::{Level, Parsed, Problem, ProblemReason, parse};
 pub use policies::steps::CONDITION as ACTIVE;
 use policies::steps::{PolicyEffect, Step};
 
-pub use self::forecasts::Forecasts;
+pub use self::forecasts::{Forecasts, HistoryReader};
 pub use self::inputs::Bursts;
 pub use self::objects::{ANNOTATION, GROUP, Kind, VERSION};
 use self::objects::{PolicyName, PolicyObject};

@@ -277,7 +277,8 @@ impl SyncRules for PolicySync {
             let spec = rules.policy.spec.forecast.as_ref();
             let forecast = spec.map(|spec| {
                 let stored = || histories.forecast(&self.hpa.uid);
-                self.rules.forecasts.report(&self.hpa, spec, stored, at)
+                let stabilization = self.policy.settings.downscale_stabilization;
+                self.rules.forecasts.report(&self.hpa, spec, stabilization, stored, at)
             });
             let earlier = Earlier { metrics: &metrics, burst: burst.as_deref(), forecast: forecast.as_ref() };
             let count = ready_pods(pods.iter().map(|pod| &**pod));
