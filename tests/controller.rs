@@ -26,6 +26,8 @@ mod exposed_metrics;
 mod failover;
 #[path = "controller/fairness.rs"]
 mod fairness;
+#[path = "controller/forecast_history.rs"]
+mod forecast_history;
 #[path = "controller/forecasts.rs"]
 mod forecasts;
 #[path = "controller/handover.rs"]
