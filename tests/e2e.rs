@@ -307,6 +307,12 @@ async fn hpa_follows_the_kubelet_of_its_pod() -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS, PROMETHEUS and PROMTOOL: run tests/controlplane/build.sh and tests/prometheus/build.sh"]
+async fn long_floor_comes_from_the_past_of_prometheus() -> Outcome {
+    policies::forecasts::come_from_prometheus(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS and PROMETHEUS: run tests/controlplane/build.sh and tests/prometheus/build.sh"]
 async fn long_reaction_to_steps_in_load_is_measured() -> Outcome {
     reaction::to_steps_in_load(&Fixture::start().await?).await

@@ -5,6 +5,8 @@
 pub(crate) mod adapters;
 #[path = "policies/fields.rs"]
 mod fields;
+#[path = "policies/forecasts.rs"]
+pub(crate) mod forecasts;
 #[path = "policies/guards.rs"]
 mod guards;
 

@@ -22,7 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::adapter::Adapter;
 use crate::controlplane::free_port;
 use crate::election::now;
-use crate::outcome::{Context as _, Outcome, Process};
+use crate::outcome::{Context as _, Outcome, Process, ensure};
 use crate::world::{Fixture, World};
 
 pub(crate) struct Pages {
@@ -107,6 +107,22 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
+    /// Stores samples in the text format of OpenMetrics, before [`Self::start`], with the program that `PROMTOOL` names.
+    pub(crate) fn fill(stage: &Fixture, samples: &str) -> Outcome {
+        let program = std::env::var_os("PROMTOOL")
+            .ok_or("PROMTOOL is not set: run tests/prometheus/build.sh promtool")?;
+        let folder = stage.plane.folder().join("prometheus");
+        std::fs::create_dir_all(&folder)?;
+        let file = folder.join("samples.txt");
+        std::fs::write(&file, samples)?;
+        let made = Command::new(program)
+            .args(["tsdb", "create-blocks-from", "openmetrics", "--quiet", "--max-block-duration=18h"])
+            .args([&file, &folder.join("data")])
+            .output()
+            .context("promtool")?;
+        ensure(made.status.success(), || String::from_utf8_lossy(&made.stderr).into_owned())
+    }
+
     /// Starts the program that `PROMETHEUS` names.
     pub(crate) fn start(stage: &Fixture, pages: SocketAddr) -> Outcome<Self> {
         let program = std::env::var_os("PROMETHEUS")
