@@ -182,7 +182,6 @@ async fn commands_of_the_guides_run_on_a_real_server() -> Outcome {
     other_software::custom_targets(&workspace)?;
     other_software::keda(&workspace)?;
     other_software::adapter(&workspace, &plane).await?;
-    other_software::vpa(&workspace)?;
     fs::remove_dir_all(workspace.parent())?;
     Ok(())
 }

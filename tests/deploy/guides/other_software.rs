@@ -239,18 +239,3 @@ pub(super) async fn adapter(workspace: &Workspace<'_>, plane: &ControlPlane) -> 
     ensure(sources.contains("url: https://prometheus.monitoring:9090"), || sources.clone())?;
     page.is_complete().context("prometheus-adapter")
 }
-
-/// Runs the simulation of the page: with a utilization target, a higher request leads to fewer pods.
-pub(super) fn vpa(workspace: &Workspace<'_>) -> Outcome {
-    let page = workspace.page("guides/other-tools.md")?;
-    let command = "concertina simulate examples/rollout.yaml --sweep \
-                   'workloads.api.containers[0].requests.cpu=250m,500m,1'";
-    let output = page.run(command)?;
-    for (request, peak) in [("250m", "40"), ("500m", "20"), ("1", "10")] {
-        let row = output.lines().find(|line| line.contains(&format!("requests.cpu={request} ")));
-        ensure(row.is_some_and(|row| row.trim_end().ends_with(peak)), || {
-            format!("a request of {request} does not lead to a peak of {peak}:\n{output}")
-        })?;
-    }
-    page.is_complete()
-}
