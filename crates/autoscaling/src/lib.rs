@@ -97,6 +97,7 @@ mod evaluation;
 pub mod event;
 pub mod explanation;
 pub mod failure;
+pub mod hash;
 pub mod history;
 mod hpa;
 mod metric;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::hash::fnv1a;
 use crate::quantity::Quantity;
 use crate::settings::{Settings, StatusPrecision};
 use crate::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
@@ -41,20 +42,16 @@ pub fn withholds(
     if settings.status_precision == StatusPrecision::default() {
         return false;
     }
-    let turn = |at| turn(uid, at, period * LONGEST_PERIODS);
+    let turn = turns(uid, period * LONGEST_PERIODS);
     turn(written.at) == turn(now) && is_repeated(settings, spec, written.status, status)
 }
 
-/// Returns the number of turns of an HPA until `at`. Turns have the length `each`, and start at another time for each
-/// HPA.
-fn turn(uid: &str, at: Timestamp, each: Duration) -> i128 {
+/// Returns the number of turns of an HPA until a time, as a function. Turns have the length `each`, and start at another
+/// time for each HPA.
+fn turns(uid: &str, each: Duration) -> impl Fn(Timestamp) -> i128 {
     let each = i128::try_from(each.as_nanos()).unwrap_or(i128::MAX).max(1);
-    // FNV-1a, because the offset must be equal in all replicas.
-    let hash = uid
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let offset = i128::from(hash).rem_euclid(each);
-    at.as_nanosecond().saturating_add(offset).div_euclid(each)
+    let offset = i128::from(fnv1a(uid.as_bytes())).rem_euclid(each);
+    move |at| at.as_nanosecond().saturating_add(offset).div_euclid(each)
 }
 
 fn is_repeated(settings: &Settings, spec: &Spec, old: &Status, new: &Status) -> bool {
@@ -231,7 +228,8 @@ mod tests {
 
     /// The first second of a turn of ten periods.
     fn first_of_turn(uid: &str) -> Timestamp {
-        let turn = |second| turn(uid, Timestamp::from_second(second).unwrap(), Duration::from_secs(150));
+        let turns = turns(uid, Duration::from_secs(150));
+        let turn = |second| turns(Timestamp::from_second(second).unwrap());
         let second = (1..=150).find(|second| turn(*second) != turn(second - 1)).unwrap();
         Timestamp::from_second(second).unwrap()
     }

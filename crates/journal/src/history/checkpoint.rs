@@ -11,13 +11,14 @@ mod shards;
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::hash::fnv1a;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::shards::{Arrangement, Candidate, arrange, arrange_forecasts, fnv1a};
+use self::shards::{Arrangement, Candidate, arrange, arrange_forecasts};
 pub use self::shards::{CheckpointPlace, Entry, MOST_SHARDS, Shard, ShardError};
 use crate::history::codec;
 use clock::{Backoff, SharedClock};

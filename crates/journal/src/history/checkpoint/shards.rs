@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 
+use autoscaling::hash::fnv1a;
 use jiff::Timestamp;
 use postcard::ser_flavors::Size;
 use postcard::serialize_with_flavor;
@@ -124,15 +125,7 @@ fn fits(candidates: &[Candidate], count: usize, limit: usize) -> bool {
     sizes.iter().all(|size| *size <= limit)
 }
 
-/// 64-bit FNV-1a. It assigns HPAs to shards, is the checksum of a shard, and detects unchanged shards. The first two
-/// uses are part of the format, while the hash of the standard library may change.
-pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
-    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    bytes.iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))
-}
-
-/// Returns the shard of an HPA, out of `shards`. The halves of the hash are folded, because its lowest bits depend only
+/// Returns the shard of an HPA, out of `shards`. Its hash is part of the format, as is the checksum of a shard. The halves of the hash are folded, because its lowest bits depend only
 /// on the lowest bits of each byte.
 pub(super) fn shard_of(uid: &str, shards: usize) -> usize {
     let hash = fnv1a(uid.as_bytes());
