@@ -3,7 +3,8 @@
 //! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one set. For a
 //! *watched* selector, the store keeps the matching sets up to date. Each pair of a set and a watched selector is
 //! evaluated at most once, when the later of the two is added. A new set is evaluated only against the selectors that
-//! require one of its labels, and against those that require no particular label.
+//! require one of its labels, and against those that require no particular label. In a namespace with many sets, a new
+//! selector is evaluated only against the sets that have the label that it requires.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -16,6 +17,10 @@ use autoscaling::selector::Selector;
 
 use super::intern::{self, Id, Labels, PodInput, Requests, Strings, Table};
 
+/// The number of label sets from which on they are indexed by label. Fewer sets are evaluated quickly without an index,
+/// which takes memory. Tests have few sets.
+const INDEXED: usize = if cfg!(test) { 4 } else { 256 };
+
 /// Identifies a watched selector within its namespace.
 pub(super) type SelectorId = u64;
 
@@ -23,6 +28,8 @@ pub(super) type SelectorId = u64;
 pub(super) struct Namespace {
     pods: BTreeSet<Entry>,
     label_sets: Table<LabelSet>,
+    /// The label sets by the digest of each of their labels. `None` until there are [`INDEXED`] sets.
+    sets_by_label: Option<BTreeSet<(u64, Id)>>,
     requests: Table<PodRequests>,
     groups: BTreeMap<Id, Group>,
     watched: BTreeMap<SelectorId, Watched>,
@@ -122,6 +129,11 @@ impl Namespace {
             Requests::release(&requests, strings);
         }
         if let Some(labels) = self.label_sets.release(entry.labels) {
+            if let Some(index) = &mut self.sets_by_label {
+                for label in labels.iter() {
+                    index.remove(&(digest(label), entry.labels));
+                }
+            }
             Labels::release(&labels, strings);
             let group = self.groups.remove(&entry.labels).unwrap_or_default();
             for id in group.matched_by {
@@ -166,12 +178,10 @@ impl Namespace {
         }
         self.last_watched += 1;
         let id = self.last_watched;
-        let mut groups = Vec::new();
-        for (set, labels) in self.label_sets.iter() {
-            if selector.matches(&**labels) {
-                groups.push(set);
-                self.groups.entry(set).or_default().matched_by.push(id);
-            }
+        let mut groups = self.candidate_sets(selector);
+        groups.retain(|set| self.label_sets.get(*set).is_some_and(|labels| selector.matches(&**labels)));
+        for set in &groups {
+            self.groups.entry(*set).or_default().matched_by.push(id);
         }
         self.watched.insert(id, Watched { selector: Arc::clone(selector), groups, users: 1 });
         self.watched_ids.insert(Arc::clone(selector), id);
@@ -249,7 +259,35 @@ impl Namespace {
             }
         }
         self.groups.insert(set, Group { pods: Vec::new(), matched_by });
+        self.index(set);
         set
+    }
+
+    /// Adds a new label set to the index. Creates the index if the set is the last of [`INDEXED`].
+    fn index(&mut self, set: Id) {
+        let sets = &self.label_sets;
+        let entries = |set: Id| {
+            let labels = sets.get(set).into_iter().flat_map(|labels| labels.iter());
+            labels.map(move |label| (digest(label), set))
+        };
+        match &mut self.sets_by_label {
+            Some(index) => index.extend(entries(set)),
+            None if sets.len() >= INDEXED => {
+                self.sets_by_label = Some(sets.iter().flat_map(|(set, _)| entries(set)).collect());
+            }
+            None => {}
+        }
+    }
+
+    /// Returns the label sets that a selector may match: all sets that it matches, and in a namespace with many sets
+    /// few that it does not match.
+    fn candidate_sets(&self, selector: &Selector) -> Vec<Id> {
+        match (&self.sets_by_label, required_label(selector)) {
+            (Some(index), Some(digest)) => {
+                index.range((digest, Id::MIN)..=(digest, Id::MAX)).map(|(_, set)| *set).collect()
+            }
+            _ => self.label_sets.iter().map(|(set, _)| set).collect(),
+        }
     }
 
     /// Returns the watched selectors that may match a label set: all selectors that match it, and few that do not.
@@ -320,6 +358,8 @@ impl Ord for Entry {
 
 #[cfg(test)]
 mod tests {
+    use autoscaling::pod::Phase;
+
     use super::*;
 
     fn selector(text: &str) -> Arc<Selector> {
@@ -339,5 +379,40 @@ mod tests {
             namespace.unwatch(id);
         }
         assert!(namespace.by_label.is_empty() && namespace.is_empty());
+    }
+
+    #[test]
+    fn selector_is_compared_with_few_of_many_label_sets() {
+        let (mut namespace, mut strings) = (Namespace::default(), Strings::default());
+        let names: Vec<_> = (0..500).map(|n| format!("app-{n}")).collect();
+        let mut sets = Vec::new();
+        for name in &names {
+            let input = PodInput {
+                namespace: "shop",
+                name,
+                labels: &[("app".into(), name.as_str().into()), ("tier".into(), "web".into())],
+                terminating: false,
+                phase: Phase::Running,
+                start_time: None,
+                ready: None,
+                containers: &[],
+                init_containers: &[],
+                pod_level: &[],
+            };
+            let entry = namespace.entry(&input, &mut strings);
+            sets.push(entry.labels);
+            namespace.put(entry, &mut strings);
+        }
+        assert_eq!(namespace.candidate_sets(&selector("app=app-77")), [sets[77]]);
+        assert_eq!(namespace.candidate_sets(&selector("tier=web,app!=app-77")), sets);
+        assert_eq!(namespace.candidate_sets(&selector("app!=app-77")), sets);
+        for n in [3, 400] {
+            namespace.watch(&selector(&format!("app=app-{n}")));
+            assert_eq!(namespace.select(&selector(&format!("app=app-{n}"))).len(), 1);
+        }
+        for name in &names {
+            namespace.remove(name, &mut strings);
+        }
+        assert_eq!(namespace.sets_by_label.as_ref().map(BTreeSet::len), Some(0));
     }
 }
