@@ -14,6 +14,8 @@ mod support;
 mod answers;
 #[path = "why/leader.rs"]
 mod leader;
+#[path = "why/many.rs"]
+mod many;
 #[path = "why/permissions.rs"]
 mod permissions;
 #[path = "why/port_forward_proxy.rs"]

@@ -4,7 +4,7 @@ use cluster::client::{ClientOptions, Clients};
 use cluster::mapper::Mapping;
 use controller::options::Options;
 use engine::store::Key;
-use engine::targets::{self, Targets};
+use engine::targets::{self, CachedScales, Targets};
 use engine::tasks::Tasks;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use flags::Config;

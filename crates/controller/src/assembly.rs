@@ -25,7 +25,7 @@ use engine::reconcile::{
     PodIntake, Runtime, Scope, Stores, SyncSchedule, Workers,
 };
 use engine::store::{Hpas, Overlap, Pods};
-use engine::targets::{self, Targets};
+use engine::targets::{self, CachedScales, Targets};
 use engine::tasks::Tasks;
 use engine::telemetry::metrics::Metrics as Telemetry;
 use journal::decision_events::{self, DecisionEvents};
@@ -90,15 +90,15 @@ pub struct Assembly {
 }
 
 impl Parts<'_> {
-    /// Builds a controller with empty stores and without watches. The event senders run in the background until the
-    /// controller is dropped.
-    pub fn controller(self) -> Arc<Controller> {
-        self.build(false, None).controller
+    /// Builds a controller with empty stores and without watches. It takes Scales from `targets` if possible. The event
+    /// senders run in the background until the controller is dropped.
+    pub fn controller(self, targets: Arc<dyn CachedScales>) -> Arc<Controller> {
+        self.build(false, |_| Some(targets)).controller
     }
 
-    /// Builds a controller. With `compares`, a shadow compares its decisions with those of another controller. With
-    /// `stop`, the controller watches targets until `stop`, except with `--share-metrics=false`.
-    fn build(self, compares: bool, stop: Option<&CancellationToken>) -> Built {
+    /// Builds a controller. With `compares`, a shadow compares its decisions with those of another controller.
+    /// `targets` returns the source of cached Scales, and receives the tasks of the controller.
+    fn build(self, compares: bool, targets: impl FnOnce(&Tasks) -> Option<Arc<dyn CachedScales>>) -> Built {
         let Self { clients, options, clock, telemetry, mut observers, seed, phase } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
@@ -173,14 +173,7 @@ impl Parts<'_> {
                 others_of: others_only,
             }))
         });
-        let targets = stop.filter(|_| options.watch_targets).map(|stop| {
-            let watching = targets::Options {
-                by_namespace: options.watch_namespaces.is_some(),
-                longest_wait: options.sync_period / 2,
-                seed,
-            };
-            Arc::new(Targets::new(clients, watching, &tasks, stop))
-        });
+        let targets = targets(&tasks);
         // Each HPA may need a status write per period, so the rate follows the number of HPAs, unless requests are
         // unlimited.
         let following = options.qps.map(|at_least| Following { period: options.sync_period, at_least });
@@ -292,7 +285,16 @@ impl Assembly {
         // HPAs out of scope.
         let compares = parts.options.dry_run || parts.options.shadow_others;
         let (watches_policies, clients) = (parts.options.watch_scaling_policies, parts.clients.clone());
-        let Built { controller, shadow, handover, rules } = parts.build(compares, Some(stop));
+        let watching = parts.options.watch_targets.then(|| targets::Options {
+            by_namespace: watched.is_some(),
+            longest_wait,
+            seed,
+        });
+        let targets = |tasks: &Tasks| {
+            let targets = Targets::new(&clients, watching?, tasks, stop);
+            Some(Arc::new(targets) as Arc<dyn CachedScales>)
+        };
+        let Built { controller, shadow, handover, rules } = parts.build(compares, targets);
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
         let decisions =

@@ -39,7 +39,7 @@ pub use self::report::{ComparedSync, ConcludedSync, Observer, Observers};
 pub use self::schedule::{OwnPeriod, SyncSchedule};
 pub use self::workers::{WorkerPermit, WorkerPool, Workers};
 use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
-use crate::targets::Targets;
+use crate::targets::CachedScales;
 use crate::tasks::Tasks;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
@@ -102,8 +102,8 @@ pub struct Stores {
     pub pods: Arc<Pods>,
     /// The selectors of HPAs, which show the HPAs that control the same pods.
     pub overlap: Arc<Overlap>,
-    /// The watched targets. `None`: every sync reads the Scale from the API server.
-    pub targets: Option<Arc<Targets>>,
+    /// The Scales of targets. `None`: every sync reads the Scale from the API server.
+    pub targets: Option<Arc<dyn CachedScales>>,
     /// The history of each HPA.
     pub histories: Histories,
 }

@@ -9,6 +9,7 @@
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,23 @@ pub struct Options {
     pub longest_wait: Duration,
     /// Seed for the jitter of waits and of watch lengths.
     pub seed: u64,
+}
+
+/// The Scales of targets that a sync need not read.
+pub trait CachedScales: Debug + Send + Sync {
+    /// Returns the Scale of an HPA's target, which is in the HPA's own namespace. `None` if the Scale must be read.
+    fn cached_scale(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Target>;
+    /// Records the version at which the target of an HPA was read or written.
+    fn observe_version(&self, hpa: &Key, resource_version: &str);
+    /// Records a write to the target of an HPA with an unknown outcome.
+    fn mark_unknown(&self, hpa: &Key);
+    /// Drops the recorded version of an HPA's target that does not exist.
+    fn forget(&self, hpa: &Key);
+    /// Unregisters the target of an HPA that was deleted or has no target to watch.
+    fn release(&self, hpa: &Key);
+    /// Returns the status of the watches by resource, each with the number of objects. The second list contains the
+    /// resources with watches that stopped since the last call.
+    fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>);
 }
 
 /// The watched targets.
@@ -117,56 +135,6 @@ impl Targets {
         }
     }
 
-    /// Registers the target of an HPA, in the HPA's own namespace, and returns its Scale. `None` if the Scale must be
-    /// read. The first reference to a resource starts its watch.
-    pub fn cached_scale(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Target> {
-        self.refer(hpa, mapping, name)?.scale(&hpa.namespace, name)
-    }
-
-    /// Records the version at which the target of an HPA was read or written.
-    pub fn observe_version(&self, hpa: &Key, resource_version: &str) {
-        self.with_target(hpa, |view, name| {
-            view.objects.observe_version(&hpa.namespace, name, resource_version);
-        });
-    }
-
-    /// Records a write to the target of an HPA with an unknown outcome.
-    pub fn mark_unknown(&self, hpa: &Key) {
-        self.with_target(hpa, |view, name| view.objects.mark_unknown(&hpa.namespace, name));
-    }
-
-    /// Drops the recorded version of an HPA's target that does not exist.
-    pub fn forget(&self, hpa: &Key) {
-        self.with_target(hpa, |view, name| view.objects.forget(&hpa.namespace, name));
-    }
-
-    /// Unregisters the target of an HPA that was deleted or has no target to watch.
-    pub fn release(&self, hpa: &Key) {
-        let mut state = self.state.lock();
-        if let Some(reference) = state.references.remove(hpa) {
-            state.release(hpa, &reference);
-        }
-    }
-
-    /// Returns the status of the watches by resource, each with the number of objects. The second list contains the
-    /// resources with watches that stopped since the last call.
-    pub fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>) {
-        let mut state = self.state.lock();
-        let mut by_resource: BTreeMap<Arc<str>, (Vec<_>, usize)> = BTreeMap::new();
-        for SharedView { view, .. } in state.views.values() {
-            if let Some(handle) = view.handle() {
-                let all = by_resource.entry(view.resource()).or_default();
-                all.0.push(handle);
-                all.1 += view.objects.len();
-            }
-        }
-        let shown = by_resource.keys().cloned().collect();
-        let previous = std::mem::replace(&mut state.shown, shown);
-        let removed = previous.into_iter().filter(|resource| !state.shown.contains(resource)).collect();
-        let levels = by_resource.into_values();
-        (levels.map(|(handles, objects)| (Informer::new(handles).status(), objects)).collect(), removed)
-    }
-
     fn refer(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Arc<View>> {
         let watchable = mapping.namespaced && has_projection(mapping);
         let mut state = self.state.lock();
@@ -222,6 +190,51 @@ impl Targets {
         if let Some(reference) = self.state.lock().references.get(hpa) {
             act(&reference.view, &reference.name);
         }
+    }
+}
+
+impl CachedScales for Targets {
+    /// The first reference to a resource starts its watch.
+    fn cached_scale(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Target> {
+        self.refer(hpa, mapping, name)?.scale(&hpa.namespace, name)
+    }
+
+    fn observe_version(&self, hpa: &Key, resource_version: &str) {
+        self.with_target(hpa, |view, name| {
+            view.objects.observe_version(&hpa.namespace, name, resource_version);
+        });
+    }
+
+    fn mark_unknown(&self, hpa: &Key) {
+        self.with_target(hpa, |view, name| view.objects.mark_unknown(&hpa.namespace, name));
+    }
+
+    fn forget(&self, hpa: &Key) {
+        self.with_target(hpa, |view, name| view.objects.forget(&hpa.namespace, name));
+    }
+
+    fn release(&self, hpa: &Key) {
+        let mut state = self.state.lock();
+        if let Some(reference) = state.references.remove(hpa) {
+            state.release(hpa, &reference);
+        }
+    }
+
+    fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>) {
+        let mut state = self.state.lock();
+        let mut by_resource: BTreeMap<Arc<str>, (Vec<_>, usize)> = BTreeMap::new();
+        for SharedView { view, .. } in state.views.values() {
+            if let Some(handle) = view.handle() {
+                let all = by_resource.entry(view.resource()).or_default();
+                all.0.push(handle);
+                all.1 += view.objects.len();
+            }
+        }
+        let shown = by_resource.keys().cloned().collect();
+        let previous = std::mem::replace(&mut state.shown, shown);
+        let removed = previous.into_iter().filter(|resource| !state.shown.contains(resource)).collect();
+        let levels = by_resource.into_values();
+        (levels.map(|(handles, objects)| (Informer::new(handles).status(), objects)).collect(), removed)
     }
 }
 

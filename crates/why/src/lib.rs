@@ -20,6 +20,7 @@ mod scene;
 mod schemas;
 pub mod situation;
 mod sources;
+mod targets;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;

@@ -7,18 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use autoscaling::pod::Pod;
-use autoscaling::selector::Selector;
+use autoscaling::selector::{Labels, Selector};
 use autoscaling::status::CrossVersionObjectReference;
 use autoscaling::target_group;
 
 use super::responses::{self, Meta};
 use super::situation::{InCharge, Owner, RecentEvent, Target, TargetObject};
+use super::targets::ListedTargets;
 use super::{Scope, WhyError};
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::decode::{self, DecodeError, HpaObject};
 use cluster::error::ApiError;
-use cluster::mapper::Mapper;
+use cluster::mapper::{Mapper, Mapping};
 use cluster::watch::{Collection, Sink, each};
 use coexist::handover::scope::LABEL;
 use engine::reconcile::{Controller, HpaIntake, PodIntake};
@@ -33,6 +34,9 @@ const RESOURCE: &str = "horizontalpodautoscalers";
 const DEEPEST: usize = 4;
 /// Maximum number of owners to read per HPA. The pods of a target usually share a few owners.
 const LOOKUPS: usize = 24;
+/// The label in which the Deployment controller writes the hash of the pod template. The hash is also the end of the name
+/// of the pod's ReplicaSet.
+const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// Fills the stores of a controller without watches.
 #[derive(Debug)]
@@ -239,23 +243,29 @@ async fn read_events(clients: &Clients, scope: &Scope) -> BTreeMap<Key, Vec<(Str
 pub(super) struct Objects<'a> {
     pub(super) client: &'a Client,
     pub(super) mapper: &'a Mapper,
+    /// The targets that need not be read.
+    pub(super) listed: &'a ListedTargets,
 }
 
 impl Objects<'_> {
-    /// Reads the `metadata` of an object. Returns `None` if the object does not exist or cannot be read.
-    async fn meta(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Meta> {
+    async fn mapping(&self, api_version: &str, kind: &str) -> Option<Mapping> {
         let reference = CrossVersionObjectReference {
             kind: kind.to_owned(),
-            name: name.to_owned(),
+            name: String::new(),
             api_version: api_version.to_owned(),
         };
         let mappings = self.mapper.mappings(target_group(&reference).ok()?, kind).await.ok()?;
-        let mapping = mappings.iter().find(|mapping| mapping.namespaced)?;
+        mappings.iter().find(|mapping| mapping.namespaced).cloned()
+    }
+
+    /// Reads the `metadata` of an object. Returns `None` if the object does not exist or cannot be read.
+    async fn meta(&self, mapping: &Mapping, namespace: &str, name: &str) -> Option<Meta> {
         let call = Call::get(mapping.path(namespace, name)).about(mapping.group_resource(), name);
         match self.client.bytes(&call).await {
             Ok(object) => responses::meta(&object).ok(),
             Err(error) => {
-                tracing::debug!(kind, namespace, name, %error, "failed to read an object");
+                let resource = mapping.group_resource();
+                tracing::debug!(%resource, namespace, name, %error, "failed to read an object");
                 None
             }
         }
@@ -264,32 +274,31 @@ impl Objects<'_> {
     /// Reads the target of an HPA.
     pub(super) async fn target(&self, namespace: &str, reference: &CrossVersionObjectReference) -> Target {
         let CrossVersionObjectReference { api_version, kind, name } = reference;
-        let meta = self.meta(api_version, kind, namespace, name).await;
+        let object = match self.mapping(api_version, kind).await {
+            Some(mapping) => match self.listed.object(&mapping, namespace, name) {
+                Some(object) => Some(object),
+                None => self.meta(&mapping, namespace, name).await.map(TargetObject::from),
+            },
+            None => None,
+        };
         let mut others = Vec::new();
-        if meta.is_none() {
+        if object.is_none() {
             // The decision does not depend on these reads, so this client has no observer.
-            let objects = Objects { client: &self.client.unobserved(), mapper: self.mapper };
-            for other in ["Deployment", "StatefulSet"] {
-                if other != kind && objects.meta("apps/v1", other, namespace, name).await.is_some() {
+            let objects = Objects { client: &self.client.unobserved(), ..*self };
+            for other in ["Deployment", "StatefulSet"].into_iter().filter(|other| other != kind) {
+                let Some(mapping) = self.mapping("apps/v1", other).await else { continue };
+                if objects.meta(&mapping, namespace, name).await.is_some() {
                     others.push(format!("{other}/{name}"));
                 }
             }
         }
-        Target {
-            api_version: api_version.clone(),
-            kind: kind.clone(),
-            name: name.clone(),
-            object: meta.map(|meta| TargetObject {
-                owners: meta.owners(),
-                replicas_owners: meta.replicas_owners(),
-                uid: meta.uid,
-            }),
-            others,
-        }
+        Target { api_version: api_version.clone(), kind: kind.clone(), name: name.clone(), object, others }
     }
 
     /// Reads the owner chains of pods. Each chain starts with the nearest owner. It ends with the target, with an owner
     /// that has no controller or cannot be read, or after [`DEEPEST`] owners.
+    ///
+    /// The ReplicaSets of listed targets are not read: they are recognized by their names.
     pub(super) async fn owners(
         &self,
         namespace: &Arc<str>,
@@ -297,7 +306,8 @@ impl Objects<'_> {
         extras: &ExtraMetadata,
         target: &Target,
     ) -> BTreeMap<Arc<str>, Vec<Owner>> {
-        let target = target.object.as_ref().map(|object| object.uid.as_str());
+        let above_named = self.above_named(namespace, target).await;
+        let target_uid = target.object.as_ref().map(|object| object.uid.as_str());
         let mut walk = Walk { above: BTreeMap::new(), closed: BTreeSet::new(), lookups: 0 };
         let mut found = BTreeMap::new();
         for pod in pods {
@@ -305,9 +315,12 @@ impl Objects<'_> {
             let mut next = extras.pod_owners.get(&key).cloned();
             let mut chain = Vec::new();
             while let Some(owner) = next.take() {
-                let ends = target == Some(owner.uid.as_str()) || chain.len() + 1 == DEEPEST;
+                let ends = target_uid == Some(owner.uid.as_str()) || chain.len() + 1 == DEEPEST;
                 if !ends {
-                    next = walk.above(self, namespace, &owner).await;
+                    next = match &above_named {
+                        Some(above) if is_named_by(&above.name, &owner, pod) => Some(above.clone()),
+                        _ => walk.above(self, namespace, &owner).await,
+                    };
                 }
                 chain.push(owner);
             }
@@ -315,6 +328,26 @@ impl Objects<'_> {
         }
         found
     }
+
+    /// Returns the target as an owner of ReplicaSets, if it is a Deployment from a list.
+    async fn above_named(&self, namespace: &str, target: &Target) -> Option<Owner> {
+        let Target { api_version, kind, name, .. } = target;
+        let mapping = self.mapping(api_version, kind).await?;
+        let object = self.listed.object(&mapping, namespace, name)?;
+        (mapping.group_resource() == "deployments.apps").then(|| Owner {
+            api_version: api_version.clone(),
+            kind: kind.clone(),
+            name: name.clone(),
+            uid: object.uid,
+            controller: Some(true),
+        })
+    }
+}
+
+/// Returns whether a pod's owner is the ReplicaSet that the Deployment of a name has created for the pod's template.
+fn is_named_by(deployment: &str, owner: &Owner, pod: &Pod) -> bool {
+    let hash = owner.name.strip_prefix(deployment).and_then(|rest| rest.strip_prefix('-'));
+    owner.kind == "ReplicaSet" && hash.is_some() && pod.labels.value(TEMPLATE_HASH) == hash
 }
 
 /// The owners that have been read for the pods of one HPA.
@@ -337,7 +370,10 @@ impl Walk {
             return None;
         }
         self.lookups += 1;
-        let meta = objects.meta(&owner.api_version, &owner.kind, namespace, &owner.name).await;
+        let meta = match objects.mapping(&owner.api_version, &owner.kind).await {
+            Some(mapping) => objects.meta(&mapping, namespace, &owner.name).await,
+            None => None,
+        };
         if meta.is_none() {
             self.closed.insert(kind);
         }

@@ -20,6 +20,7 @@ use super::history::{self, Evidence};
 use super::objects::{ExtraMetadata, Lists, Objects};
 use super::responses::Refusals;
 use super::situation::{EventContent, HistoryEntry, Memory, Origin, Past, SKEW, Situation, Source};
+use super::targets::ListedTargets;
 use super::{Scope, WhyError, from, sources};
 use clock::{SharedClock, ShiftedClock};
 use cluster::call::Call;
@@ -27,7 +28,7 @@ use cluster::client::{ClientOptions, Clients};
 use cluster::server::{self, Server};
 use controller::assembly::{Parts, Phase};
 use controller::options::Options;
-use engine::reconcile::{ConcludedSync, Controller, Observer, SourceReading, WorkerPermit};
+use engine::reconcile::{ApiClients, ConcludedSync, Controller, Observer, SourceReading, WorkerPermit};
 use engine::store::{HpaRecord, Key};
 use engine::telemetry::metrics::Metrics as Telemetry;
 use flags::DecisionFlags;
@@ -35,15 +36,16 @@ use journal::record::wire::{ControllerInfo, DecisionList};
 use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 use terminal::flag_use::FlagUse;
-use terminal::options::cluster::{at_kubectl_rate, reads_only};
+use terminal::options::cluster::reads_only;
 use terminal::options::leader::Leader as Lease;
 
 /// Maximum number of concurrent decisions.
 const AT_ONCE: usize = 8;
 
-/// Returns client options for reads only, at kubectl's rate.
+/// Returns client options for reads only. Their rate has no limit, because few requests are in flight at once, and
+/// the API server gives each user a fair share.
 pub fn client_options(refusals: &Arc<Refusals>) -> ClientOptions {
-    ClientOptions { observer: Some(Arc::clone(refusals) as _), ..at_kubectl_rate(reads_only()) }
+    ClientOptions { observer: Some(Arc::clone(refusals) as _), qps: 0.0, ..reads_only() }
 }
 
 /// Reads a cluster and decides for its HPAs, once per round.
@@ -53,6 +55,7 @@ pub struct Reader {
     refusals: Arc<Refusals>,
     controller: Arc<Controller>,
     lists: Lists,
+    targets: Arc<ListedTargets>,
     captured: Arc<Captured>,
     server: Server,
     /// The controller's flags that the user gave.
@@ -121,13 +124,15 @@ impl Reader {
         };
         let captured = Arc::new(Captured::default());
         let memory = watch.then(|| Memories { since: clock.now(), by_uid: BTreeMap::new() });
-        let controller = controller(clients, options, &clock, &captured);
+        let targets = Arc::new(ListedTargets::default());
+        let controller = controller(clients, options, &clock, &captured, &targets);
         let lists = Lists::new(clients.clone(), &controller);
         Ok(Self {
             clients: clients.clone(),
             refusals,
             controller,
             lists,
+            targets,
             captured,
             server,
             given: given.clone(),
@@ -152,7 +157,7 @@ impl Reader {
         let same =
             options.settings == self.controller.settings && options.sync_period == self.controller.period;
         if !same {
-            self.controller = controller(&self.clients, options, &self.clock, &self.captured);
+            self.controller = controller(&self.clients, options, &self.clock, &self.captured, &self.targets);
             self.lists = Lists::new(self.clients.clone(), &self.controller);
         }
         Ok(!same)
@@ -188,6 +193,7 @@ impl Reader {
             extras = self.lists.read(&self.scope).await?;
         }
         let pasts = self.remember(&requested, &extras, &records);
+        self.list_targets().await;
         // All HPAs must claim their pods before the syncs. A single requested HPA claims its pods in its sync.
         let controller = &self.controller;
         let others = all.iter().filter(|key| requested != [Key::clone(key)]);
@@ -206,6 +212,14 @@ impl Reader {
         }
         self.records = records;
         Ok(situations)
+    }
+
+    async fn list_targets(&self) {
+        let ApiClients { mapper, .. } = &self.controller.clients;
+        // A refused list does not affect the decisions, so this client has no observer.
+        let client = self.clients.core.unobserved();
+        let namespace = self.scope.namespace.as_deref();
+        self.targets.read(&client, mapper, &self.controller.stores.hpas, namespace).await;
     }
 
     /// Returns the controller's record of an HPA from the last round. `None` if the record was not read.
@@ -281,7 +295,8 @@ impl Reader {
         drop(permit);
         let Decided { record, at, outcome, conclusion, metrics, pods, policy, sources, rules } =
             self.captured.take(&key)?;
-        let objects = Objects { client: &self.clients.core, mapper: &controller.clients.mapper };
+        let objects =
+            Objects { client: &self.clients.core, mapper: &controller.clients.mapper, listed: &self.targets };
         let target = objects.target(&key.namespace, &record.spec.target).await;
         let owners = objects.owners(&key.namespace, &pods, extras, &target).await;
         let missing_apis = self.missing_apis(&record, &metrics, apis).await;
@@ -366,6 +381,7 @@ fn controller(
     options: Options,
     clock: &SharedClock,
     captured: &Arc<Captured>,
+    targets: &Arc<ListedTargets>,
 ) -> Arc<Controller> {
     let parts = Parts {
         clients,
@@ -376,7 +392,7 @@ fn controller(
         seed: 0,
         phase: Phase::FirstSync,
     };
-    parts.controller()
+    parts.controller(Arc::clone(targets) as _)
 }
 
 /// Returns the API that serves a metric.

@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::situation::{EventContent, FieldManager, Owner, RecentEvent, Refused};
+use super::situation::{EventContent, FieldManager, Owner, RecentEvent, Refused, TargetObject};
 use cluster::call::Call;
 use cluster::client::RequestObserver;
 use cluster::decode::DecodeError;
@@ -100,6 +100,12 @@ impl Meta {
     pub(super) fn status_writer(&self) -> Option<FieldManager> {
         let writers = self.managed_fields.iter().flatten().filter(|fields| fields.subresource == "status");
         writers.max_by_key(|fields| fields.time).map(ManagedFields::manager)
+    }
+}
+
+impl From<Meta> for TargetObject {
+    fn from(meta: Meta) -> Self {
+        Self { owners: meta.owners(), replicas_owners: meta.replicas_owners(), uid: meta.uid }
     }
 }
 

@@ -54,9 +54,9 @@ impl Controller {
         &self,
         key: &Key,
         hpa: &Hpa<'_>,
-        permit: Option<&mut WorkerPermit>,
+        permit: &mut WorkerPermit,
     ) -> ResolvedScale {
-        self.scale_of(key, hpa, permit, false).await
+        self.scale_of(key, hpa, Some(permit), false).await
     }
 
     async fn scale_of(
@@ -171,12 +171,12 @@ impl Controller {
         }
     }
 
-    /// Reads the Scale of an HPA's target and claims its selector, as a sync of the HPA would, but decides nothing. A
-    /// caller that decides for one HPA uses this to find the other HPAs that control the same pods.
+    /// Claims the selector of an HPA's target, as a sync of the HPA would, but decides nothing. A caller that decides
+    /// for single HPAs uses this to find the other HPAs that control the same pods.
     pub async fn claim(&self, key: &Key) {
         if let Some(record) = self.stores.hpas.get(key) {
             let hpa = view(&record, &record.spec);
-            let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa, None).await;
+            let ResolvedScale { scale, .. } = self.scale_of(key, &hpa, None, true).await;
             plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         }
     }

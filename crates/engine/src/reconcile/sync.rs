@@ -197,7 +197,7 @@ impl Controller {
     ) -> Option<(Decided, Change)> {
         let rescales = |decision: &Decision| matches!(decision.verdict(), Verdict::Rescale { .. });
         if sync.standpoint == Standpoint::Now && decided.inputs.is_cached && rescales(&decided.decision) {
-            let fresh = self.fetch_scale(&sync.record.key, &sync.hpa(), Some(worker)).await;
+            let fresh = self.fetch_scale(&sync.record.key, &sync.hpa(), worker).await;
             if fresh.scale.as_ref().ok() == decided.inputs.plan.scale() {
                 decided.inputs.target = fresh.target;
             } else {
