@@ -222,13 +222,16 @@ fn short(milliseconds: f64) -> String {
 }
 
 /// Renders the first table. Each column has the figures of one cluster size, in the order of [`ROWS`].
-fn table(columns: &[Vec<String>; 2]) -> String {
-    let mut text = "| | 5,000 HPAs | 20,000 HPAs | goal |\n|---|---|---|---|\n".to_owned();
+fn table(columns: &[Vec<String>; 3]) -> String {
+    let mut text = "| | 5,000 HPAs | 20,000 | 60,000 | goal |\n|---|---|---|---|---|\n".to_owned();
     for (index, (name, goal)) in ROWS.iter().enumerate() {
-        let [first, second] = columns.each_ref().map(|column| column[index].as_str());
+        let [first, second, third] = columns.each_ref().map(|column| column[index].as_str());
         // The size of the page does not depend on the number of HPAs.
-        let second = if *name == "size of the page" { "" } else { second };
-        text += &format!("| {name} | {first} | {second} | {goal} |\n").replace("|  |", "| |");
+        let [second, third] = if *name == "size of the page" { [""; 2] } else { [second, third] };
+        let _ = writeln!(text, "| {name} | {first} | {second} | {third} | {goal} |");
+    }
+    while text.contains("|  |") {
+        text = text.replace("|  |", "| |");
     }
     text
 }
@@ -246,13 +249,13 @@ fn night_table(answers: &[Answered]) -> String {
 #[test]
 fn tables_have_the_form_of_the_page() {
     let page = std::fs::read_to_string("docs/internals/console.md").unwrap();
-    let columns = [vec!["x".to_owned(); ROWS.len()], vec!["y".to_owned(); ROWS.len()]];
+    let columns = ["x", "y", "z"].map(|figure| vec![figure.to_owned(); ROWS.len()]);
     let shape = |text: &str| -> Vec<(String, String)> {
         let rows = text.lines().filter(|line| line.starts_with('|'));
         let cells = rows.map(|line| {
             line.trim_matches('|').split('|').map(str::trim).map(str::to_owned).collect::<Vec<_>>()
         });
-        cells.filter(|cells| cells.len() == 4).map(|cells| (cells[0].clone(), cells[3].clone())).collect()
+        cells.filter(|cells| cells.len() == 5).map(|cells| (cells[0].clone(), cells[4].clone())).collect()
     };
     assert_eq!(shape(&table(&columns)), shape(&page));
     let answered = Answered { question: "Why?", clicks: 2, took: Duration::from_millis(1_250) };
@@ -371,7 +374,7 @@ async fn measure(count: usize) -> Vec<String> {
 #[tokio::test]
 #[ignore = "needs Chromium, and prints figures"]
 async fn measure_prints_both_tables() {
-    let columns = [measure(5_000).await, measure(20_000).await];
+    let columns = [measure(5_000).await, measure(20_000).await, measure(60_000).await];
     let mut answers = night_questions("measure-night").await;
     answers.insert(2, limit("measure-limit").await);
     answers.push(writer("measure-writer").await);
