@@ -3,19 +3,13 @@
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
+use super::permissions::owned;
 use super::{codes, document};
 use crate::support::Fixture;
 use crate::support::objects::{cpu, deployment, hpa, pod};
 
 /// The number of HPAs in [`many`].
 const MANY: usize = 12;
-
-fn owned(mut object: Value, kind: &str, name: &str, uid: &str) -> Value {
-    object["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true,
-    }]);
-    object
-}
 
 fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap()

@@ -126,7 +126,8 @@ async fn only_the_namespace_is_read_with_rights_of_view() {
     assert!(paths.len() < 20, "{paths:?}");
 }
 
-fn owned(mut object: Value, kind: &str, name: &str, uid: &str) -> Value {
+/// Sets the managing controller of an object.
+pub(crate) fn owned(mut object: Value, kind: &str, name: &str, uid: &str) -> Value {
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true,
     }]);

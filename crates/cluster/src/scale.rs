@@ -16,7 +16,7 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::projection::{Scalable, ScalePaths, Shape, WireScale, WireTarget, scale_paths};
+pub use self::projection::{Scalable, ScalePaths, Shape, WireScale, WireTarget, has_projection};
 use super::call::Call;
 use super::client::{Client, RatePermit};
 use super::decode::{DecodeError, meta_of};
@@ -24,7 +24,7 @@ use super::error::ApiError;
 use super::mapper::Mapping;
 
 /// The `apiVersion` of the Scales of all built-in resources and of custom resources.
-pub const SCALE_VERSION: &str = "autoscaling/v1";
+const SCALE_VERSION: &str = "autoscaling/v1";
 /// The versions of Scale before autoscaling/v1, whose status has a map of labels and a text as selectors.
 const LEGACY_VERSIONS: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
 /// The writer of `spec.replicas` in `metadata.managedFields`. With the name of the built-in controller, an existing field

@@ -23,7 +23,7 @@ use crate::tasks::Tasks;
 use cluster::client::{Client, Clients};
 use cluster::mapper::Mapping;
 use cluster::permission::{Permission, row};
-use cluster::scale::SCALE_VERSION;
+use cluster::scale::has_projection;
 use cluster::watch::{Informer, WatchStatus};
 
 /// Minimum time without a reference to a resource after which its watch stops. Each start of a watch lists the
@@ -136,7 +136,7 @@ impl Targets {
     }
 
     fn refer(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Arc<View>> {
-        let watchable = mapping.namespaced && has_projection(mapping);
+        let watchable = has_projection(mapping);
         let mut state = self.state.lock();
         if watchable
             && let Some(reference) = state.references.get(hpa)
@@ -246,12 +246,6 @@ impl State {
             used.unused = (used.users == 0).then(Instant::now);
         }
     }
-}
-
-/// Returns whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another
-/// kind, and they compute Scales by their own rules.
-fn has_projection(mapping: &Mapping) -> bool {
-    mapping.scale_version.as_deref() == Some(SCALE_VERSION)
 }
 
 /// Removes a view once it has been unused for [`MIN_UNUSED`], and then returns.

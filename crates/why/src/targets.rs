@@ -12,7 +12,7 @@ use super::situation::TargetObject;
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::mapper::{Mapper, Mapping};
-use cluster::scale::{SCALE_VERSION, Scalable, Shape, WireScale, scale_paths};
+use cluster::scale::{Scalable, Shape, WireScale, has_projection};
 use cluster::watch::{Collection, WatchStatus, Watched, each};
 use engine::store::{Hpas, Key, Target};
 use engine::targets::CachedScales;
@@ -97,9 +97,7 @@ impl CachedScales for ListedTargets {
 /// Returns the resource of a kind if its objects may contain their Scales.
 async fn mapping(mapper: &Mapper, group: &str, kind: &str) -> Option<Mapping> {
     let mappings = mapper.mappings(group, kind).await.ok()?;
-    let has_scales =
-        |first: &&Mapping| first.namespaced && first.scale_version.as_deref() == Some(SCALE_VERSION);
-    mappings.first().filter(has_scales).cloned()
+    mappings.first().filter(|first| has_projection(first)).cloned()
 }
 
 /// Lists the objects of a resource, and keeps those in `wanted`. Returns `None` if no definition contains the paths of
@@ -110,14 +108,8 @@ async fn list(
     namespace: Option<&str>,
     wanted: &BTreeSet<Key>,
 ) -> Result<Option<BTreeMap<Key, ListedTarget>>, ApiError> {
+    let Some(shape) = Shape::read(client, mapping).await? else { return Ok(None) };
     let Mapping { group, version, resource, .. } = mapping;
-    let shape = match Shape::built_in(group, resource) {
-        Some(shape) => shape,
-        None => match scale_paths(client, mapping).await? {
-            Some(paths) => Shape::Custom(paths),
-            None => return Ok(None),
-        },
-    };
     let scalable = Scalable { mapping: mapping.clone(), shape };
     let collection = Collection { group, version, namespace, resource, fields: "" };
     let mut listed = BTreeMap::new();

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::decode::{DecodeError, Text};
 use crate::error::ApiError;
 use crate::mapper::Mapping;
+use crate::scale::SCALE_VERSION;
 use crate::watch::Watched;
 
 /// A scalable resource to watch.
@@ -82,6 +83,21 @@ impl Shape {
             _ => None,
         }
     }
+
+    /// Returns the shape of a resource. Reads the CustomResourceDefinition of a custom resource. `None` if no definition
+    /// contains the paths of the replica counts.
+    pub async fn read(client: &Client, mapping: &Mapping) -> Result<Option<Self>, ApiError> {
+        match Self::built_in(&mapping.group, &mapping.resource) {
+            Some(shape) => Ok(Some(shape)),
+            None => Ok(scale_paths(client, mapping).await?.map(Self::Custom)),
+        }
+    }
+}
+
+/// Returns whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another
+/// kind, and they compute Scales by their own rules.
+pub fn has_projection(mapping: &Mapping) -> bool {
+    mapping.namespaced && mapping.scale_version.as_deref() == Some(SCALE_VERSION)
 }
 
 impl Watched for Scalable {
@@ -282,7 +298,7 @@ struct Paths {
 
 /// Reads the paths of the Scale's fields in a custom resource. `None` if no definition contains the paths, for example
 /// because an aggregated API server serves the resource.
-pub async fn scale_paths(client: &Client, mapping: &Mapping) -> Result<Option<ScalePaths>, ApiError> {
+async fn scale_paths(client: &Client, mapping: &Mapping) -> Result<Option<ScalePaths>, ApiError> {
     let name = format!("{}.{}", mapping.resource, mapping.group);
     let path = ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions", &name];
     let call = Call::get(path).about("customresourcedefinitions.apiextensions.k8s.io", &name);

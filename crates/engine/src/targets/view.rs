@@ -13,7 +13,7 @@ use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::mapper::Mapping;
 use cluster::permission::{Permission, allowed};
-use cluster::scale::{Scalable, Shape, WireTarget, scale_paths};
+use cluster::scale::{Scalable, Shape, WireTarget};
 use cluster::watch::{DeletedObject, Handle, MAX_SILENCE, Sink, WatchOptions, watch_of};
 
 /// Maximum time without a connection for which the content is still current. A server that ends a watch accepts the
@@ -118,11 +118,8 @@ impl View {
     }
 
     async fn read_shape(&self, client: &Client) -> Result<Shape, Obstacle> {
-        if let Some(shape) = Shape::built_in(&self.scope.group, &self.scope.resource) {
-            return Ok(shape);
-        }
-        match scale_paths(client, &self.mapping).await {
-            Ok(Some(paths)) => Ok(Shape::Custom(paths)),
+        match Shape::read(client, &self.mapping).await {
+            Ok(Some(shape)) => Ok(shape),
             Ok(None) => Err(Obstacle::NoDefinition),
             Err(error) if error.is_forbidden() => Err(Obstacle::DefinitionForbidden),
             Err(error) => Err(Obstacle::Error(error)),
