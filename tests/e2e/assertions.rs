@@ -89,7 +89,10 @@ impl World {
         for event in self.api.list(&path).await? {
             let text =
                 |pointer| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let kind = if text("/reason") == "SuccessfulRescale" { "Normal" } else { "Warning" };
+            // What a scaling policy does is no fault.
+            let is_normal =
+                matches!(&*text("/reason"), "SuccessfulRescale" | "MaxStep" | "ScalingPolicyInactive");
+            let kind = if is_normal { "Normal" } else { "Warning" };
             let is_well_formed = text("/source/component") == "horizontal-pod-autoscaler"
                 && text("/type") == kind
                 && text("/involvedObject/apiVersion") == "autoscaling/v2"

@@ -62,7 +62,8 @@ pub(super) async fn owned_pods(world: &World) -> Outcome {
         ensure(ready == 2, || ready.to_string())
     })
     .await?;
-    world.per_pod("web", "requests", Load::Total(80, ""));
+    // 7 pods are above the tolerance, and 8 pods are at their target, whole numbers each.
+    world.per_pod("web", "requests", Load::Total(84, ""));
     policy(world, "guard", &json!({"guards": {"ownedPodsOnly": true}})).await?;
     let spec = json!({"minReplicas": 1, "maxReplicas": 10, "metrics": [pods_average("requests", "10")]});
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
@@ -134,6 +135,15 @@ pub(super) async fn rollouts(world: &World) -> Outcome {
     for path in [&web, &store] {
         world.api.merge(path, &template(None)).await?;
     }
+    for path in [&web, &store] {
+        eventually(SOON, "the rollout starts", async || {
+            let object = world.api.get(path).await?;
+            let is_current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+            let updated = object["status"]["updatedReplicas"].as_i64().unwrap_or_default();
+            ensure(is_current && updated < 2, || object["status"].to_string())
+        })
+        .await?;
+    }
     for name in ["web", "store"] {
         world.external(name, &["60"]);
     }
@@ -170,13 +180,21 @@ pub(super) async fn zero_metrics(world: &World) -> Outcome {
 pub(super) async fn steps(world: &World) -> Outcome {
     let web = world.deployments("web");
     let step = json!({"up": "100%", "maximumPodsUp": 1, "down": 1});
-    policy(world, "guard", &json!({"syncPeriodSeconds": 3, "guards": {"maxStep": step}})).await?;
+    policy(world, "guard", &json!({"guards": {"maxStep": step}})).await?;
     hpa(world, "web", 50).await?;
-    for (demand, counts) in [("50", [3, 4, 5]), ("20", [4, 3, 2])] {
+    let (step, above) = ("scaling policy: MaxStep", "external metric web(nil) above target");
+    let rises = [(3, step), (4, step), (5, above)];
+    let falls = [(4, step), (3, step), (2, step), (1, "All metrics below target")];
+    for (demand, last, rescales) in [("50", 5, &rises[..]), ("10", 1, &falls[..])] {
         world.external("web", &[demand]);
-        for count in counts {
-            world.replicas_become(&web, count).await?;
+        world.replicas_become(&web, last).await?;
+        // A count lasts for one sync period only, so events show it.
+        for (count, reason) in rescales {
+            world.event("web", "SuccessfulRescale", &format!("New size: {count}; reason: {reason}")).await?;
         }
+    }
+    for text in ["from 2 is to 3, not to 4", "from 5 is to 4, not to 1"] {
+        world.event("web", "MaxStep", &format!("the largest step {text}")).await?;
     }
     Ok(())
 }
