@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::permissions::owned;
 use super::{codes, document};
 use crate::support::Fixture;
-use crate::support::objects::{cpu, deployment, hpa, pod};
+use crate::support::objects::{cpu, deployment, external, hpa, pod};
 
 /// The number of HPAs in [`many`].
 const MANY: usize = 12;
@@ -62,9 +62,11 @@ fn many() -> Fixture {
 async fn answers(stage: &Fixture) -> (Vec<Value>, [usize; 3]) {
     let list = document(stage, &[]).await;
     let items = list["items"].as_array().unwrap().clone();
-    let count = |part: &str| stage.cluster.requests().count(|request| request.path.contains(part));
-    let scales = stage.count("get", "/scale");
-    (items, [scales, count("/deployments") - scales, count("/replicasets/")])
+    let count = |part: &str| {
+        let requests = stage.cluster.requests();
+        requests.count(|request| request.path.contains(part) && !request.path.ends_with("/scale"))
+    };
+    (items, [stage.count("get", "/scale"), count("/deployments"), count("/replicasets/")])
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,4 +89,38 @@ async fn listed_targets_give_the_answers_of_single_reads() {
     }
     assert!(of("web-3")["findings"].to_string().contains("Helm"), "{}", of("web-3"));
     assert_eq!(of("web-2")["explanation"]["course"], "noScale");
+}
+
+#[tokio::test(start_paused = true)]
+async fn listed_custom_resources_give_the_answers_of_single_reads() {
+    let stage = Fixture::new();
+    stage.external("queue", "80");
+    for number in 0..MANY {
+        let name = format!("web-{number}");
+        stage.cluster.put_raw(json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"namespace": "shop", "name": name},
+            "spec": {"replicas": 8}, "status": {"replicas": 8, "selector": format!("app={name}")},
+        }));
+        let mut object = hpa(&name, &[external("queue", "10")]);
+        object["spec"]["scaleTargetRef"] =
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": name});
+        stage.create(object);
+    }
+    let paths = json!({
+        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    });
+    let version = json!({"name": "v1", "subresources": {"scale": paths}});
+    let definition = json!({"kind": "CustomResourceDefinition", "spec": {"versions": [version]}});
+    let path = "/customresourcedefinitions/widgets.example.com";
+    let fault = stage.fault(path, FaultAction::Body(definition.to_string()));
+    let (listed, requests) = answers(&stage).await;
+    assert_eq!(requests[0], 0, "only the lists are read");
+    let sentence = listed[0]["sentence"].as_str().unwrap();
+    assert_eq!(sentence, "stays at 8: queue is at its target of 10 per pod");
+    // Without the definition, the paths in the objects are unknown.
+    stage.cluster.faults().remove(fault);
+    let (read, requests) = answers(&stage).await;
+    assert!(requests[0] >= MANY, "{requests:?}");
+    assert_eq!((listed.len(), listed), (MANY, read));
 }
