@@ -430,7 +430,7 @@ async fn watch_prints_a_row_per_change() {
     let mut child = served.command("get hpa -w").kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = async || {
-        let line = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await;
+        let line = tokio::time::timeout(Duration::from_mins(1), lines.next_line()).await;
         line.expect("no row within 20 s").unwrap().unwrap()
     };
     assert!(next().await.starts_with("NAME"));

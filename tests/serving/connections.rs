@@ -254,10 +254,8 @@ async fn thousand_idle_connections_do_not_block_a_scrape() {
         let stream = TcpStream::connect(rig.address).await.unwrap();
         idle.push(stream);
         if number % 100 == 99 {
-            let start = Instant::now();
             let (status, _) = timeout(SOON, rig.get("/metrics", "token")).await.unwrap();
-            assert_eq!(status, 200);
-            assert!(start.elapsed() < SOON, "{number}: {:?}", start.elapsed());
+            assert_eq!(status, 200, "{number}");
         }
     }
     // With too many connections, the server closes unauthenticated connections first. The scraper keeps its connection.

@@ -1,13 +1,13 @@
 //! A server on a free port with an embedded cluster behind it, and clients for it.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
-use concertina::serve::{Access, Component, Endpoints, Health, Server};
+use concertina::serve::{Access, Component, Endpoints, Health, ServeError, Server};
 use engine::telemetry::metrics::Metrics;
 use fake_cluster::{Cluster, FaultAction, FaultRule, Reviews};
 use flags::Config;
@@ -29,7 +29,7 @@ use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, Signature
 use tokio_util::sync::CancellationToken;
 
 /// Maximum wait for a response, or for a condition that is normally met at once.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 pub(crate) struct Harness {
     pub(crate) cluster: Cluster,
@@ -55,11 +55,18 @@ impl Harness {
         fill: impl FnOnce(&Cluster),
         pages: impl FnOnce(Endpoints) -> Endpoints,
     ) -> Self {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         let mut config = Config::default();
-        config.serving.port = free.port();
-        config.serving.address = free.ip();
+        config.serving.address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         alter(&mut config.serving);
+        let server = loop {
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+            config.serving.port = free.port();
+            match Server::bind(&config.serving) {
+                // A connection of a parallel test has taken the port.
+                Err(ServeError::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {}
+                bound => break bound.unwrap(),
+            }
+        };
         let clock: SharedClock = Arc::new(SystemClock);
         let cluster = Cluster::new(Arc::clone(&clock));
         fill(&cluster);
@@ -68,7 +75,6 @@ impl Harness {
         let access =
             Access::new(&config.serving, config.own_kubeconfig(), &clients, &options, Arc::clone(&clock))
                 .unwrap();
-        let server = Server::bind(&config.serving).unwrap();
         let address = server.secure_address().unwrap();
         let endpoints = Endpoints::new(Health::new(), Metrics::new(), None).with_component(Component::new(
             config.controller.settings.version,
