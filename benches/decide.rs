@@ -156,10 +156,10 @@ fn decode_usage_of_1000_pods(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Selects the ten pods of an HPA from a snapshot of 1,000 pods.
-#[divan::bench]
-fn select_10_of_1000_pods(bencher: Bencher<'_, '_>) {
-    let snapshot = Snapshot::read([&*usage_json(1000)]).expect("a valid list");
+/// Selects the ten pods of an HPA from a snapshot of all pods of its namespace.
+#[divan::bench(args = [1000, 60_000])]
+fn select_10_pods(bencher: Bencher<'_, '_>, all: usize) {
+    let snapshot = Snapshot::read([&*usage_json(all)]).expect("a valid list");
     let selector = Selector::parse("app=app-42").expect("a literal selector");
     assert_eq!(snapshot.select(&selector).len(), 10);
     bencher.bench_local(|| black_box(snapshot.select(&selector)));

@@ -109,14 +109,16 @@ impl Selector {
         self.nothing
     }
 
-    /// A label that matched objects must have, and its required value, for an index of objects by this label. `None` if
-    /// no requirement allows exactly one value.
-    pub fn required_label(&self) -> Option<(&str, &str)> {
-        self.requirements.iter().find_map(|requirement| match (requirement.operator, &*requirement.values) {
-            (Operator::In | Operator::Equals | Operator::DoubleEquals, [value]) => {
-                Some((&*requirement.key, &**value))
+    /// The labels that matched objects must have, and their required values, for an index of objects by label. Skips
+    /// requirements that allow no value or several values.
+    pub fn required_labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.requirements.iter().filter_map(|requirement| {
+            match (requirement.operator, &*requirement.values) {
+                (Operator::In | Operator::Equals | Operator::DoubleEquals, [value]) => {
+                    Some((&*requirement.key, &**value))
+                }
+                _ => None,
             }
-            _ => None,
         })
     }
 
@@ -248,17 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn required_label_is_the_first_with_a_single_value() {
+    fn required_labels_are_those_with_a_single_value() {
         let required = |text: &str| {
             let selector = Selector::parse(text).unwrap();
-            selector.required_label().map(|(key, value)| (key.to_owned(), value.to_owned()))
+            let pairs = selector.required_labels().map(|(key, value)| format!("{key}={value}"));
+            pairs.collect::<Vec<_>>()
         };
-        let tier = Some(("tier".to_owned(), "db".to_owned()));
-        for text in ["tier=db", "tier==db", "tier in (db)", "app in (a,b),app2!=a,not,tier=db,zone=c"] {
-            assert_eq!(required(text), tier, "{text}");
+        for text in ["tier=db", "tier==db", "tier in (db)", "app in (a,b),app2!=a,not,tier=db"] {
+            assert_eq!(required(text), ["tier=db"], "{text}");
         }
+        assert_eq!(required("tier=db,zone in (c),app"), ["tier=db", "zone=c"]);
         for text in ["", "tier", "!tier", "tier!=db", "tier notin (db)", "tier in (db,web)", "tier>1"] {
-            assert_eq!(required(text), None, "{text}");
+            assert!(required(text).is_empty(), "{text}");
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod decode;
 
+use std::cmp::Ordering;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub struct Snapshot {
     label_sets: Vec<Box<str>>,
     /// Sorted pairs of the hash of a label and the index of a label set that contains the label.
     by_label: Vec<(u64, u32)>,
+    /// The indexes of the pods, by label set. Empty without labels.
+    by_set: Vec<u32>,
     /// The total length of the items, in bytes.
     bytes: usize,
 }
@@ -112,43 +115,39 @@ impl Snapshot {
 
     /// Returns the usage of the pods that a selector matches, in the order of the response.
     pub fn select(&self, selector: &Selector) -> Arc<[PodUsage]> {
-        let mut matched = vec![false; self.label_sets.len()];
+        let with_label = selector.required_labels().map(|(key, value)| {
+            let hash = label_hash(key, value);
+            equal_range(&self.by_label, |(other, _)| other.cmp(&hash))
+        });
+        let mut pods = Vec::new();
         let mut consider = |id: u32| {
             let set = self.label_sets.get(index(id));
-            if let (Some(set), Some(matched)) = (set, matched.get_mut(index(id))) {
-                *matched = selector.matches(&Labels::read(set));
+            if set.is_some_and(|set| selector.matches(&Labels::read(set))) {
+                pods.extend_from_slice(self.pods_of(id));
             }
         };
-        match selector.required_label() {
-            Some((key, value)) => {
-                let hash = label_hash(key, value);
-                let from = self.by_label.partition_point(|(other, _)| *other < hash);
-                let candidates = self.by_label.get(from..).unwrap_or_default().iter();
-                candidates.take_while(|(other, _)| *other == hash).for_each(|(_, id)| consider(*id));
-            }
+        match with_label.min_by_key(|sets| sets.len()) {
+            Some(sets) => sets.iter().for_each(|(_, id)| consider(*id)),
             None => (0..self.label_sets.len()).for_each(|id| consider(compact(id))),
         }
-        self.collect(|pod| matched.get(index(pod.labels)).copied().unwrap_or(false))
+        pods.sort_unstable();
+        pods.iter().filter_map(|at| self.usage(index(*at))).collect()
     }
 
     /// Returns the usage of all pods, in the order of the response.
     pub fn all(&self) -> Arc<[PodUsage]> {
-        self.collect(|_| true)
+        (0..self.pods.len()).filter_map(|at| self.usage(at)).collect()
     }
 
-    fn collect(&self, wanted: impl Fn(&Pod) -> bool) -> Arc<[PodUsage]> {
-        let mut found = Vec::new();
-        let (mut name, mut containers) = (0, 0);
-        for pod in &self.pods {
-            if wanted(pod) {
-                found.push(self.usage(pod, name, containers));
-            }
-            (name, containers) = (pod.name_end, pod.containers_end);
-        }
-        found.into()
+    /// Returns the indexes of the pods of a label set.
+    fn pods_of(&self, set: u32) -> &[u32] {
+        equal_range(&self.by_set, |at| self.pods.get(index(*at)).map(|pod| pod.labels).cmp(&Some(set)))
     }
 
-    fn usage(&self, pod: &Pod, name: u32, containers: u32) -> PodUsage {
+    fn usage(&self, at: usize) -> Option<PodUsage> {
+        let pod = self.pods.get(at)?;
+        let previous = at.checked_sub(1).and_then(|at| self.pods.get(at));
+        let (name, containers) = previous.map_or((0, 0), |pod| (pod.name_end, pod.containers_end));
         let sampling = self.samplings.get(index(pod.sampling));
         let first = containers.checked_sub(1).and_then(|before| self.containers.get(index(before)));
         let mut amounts = first.map_or(0, |before| before.amounts_end);
@@ -162,12 +161,12 @@ impl Snapshot {
             });
             ContainerUsage { name: self.word(container.name), usage: ResourceList::new(usage) }
         });
-        PodUsage {
+        Some(PodUsage {
             pod: self.names.get(index(name)..index(pod.name_end)).unwrap_or_default().into(),
             timestamp: sampling.and_then(|sampling| sampling.timestamp),
             window_nanos: sampling.map_or(0, |sampling| sampling.window_nanos),
             containers: containers.collect(),
-        }
+        })
     }
 
     fn word(&self, id: u32) -> Arc<str> {
@@ -190,6 +189,13 @@ impl selector::Labels for Labels<'_> {
         // As in Go, the last of several equal keys wins.
         self.0.0.iter().rev().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
     }
+}
+
+/// Returns the elements of a sorted slice that `order` finds equal.
+fn equal_range<T>(sorted: &[T], order: impl Fn(&T) -> Ordering) -> &[T] {
+    let from = sorted.partition_point(|element| order(element).is_lt());
+    let rest = sorted.get(from..).unwrap_or_default();
+    rest.get(..rest.partition_point(|element| order(element).is_eq())).unwrap_or_default()
 }
 
 fn label_hash(key: &str, value: &str) -> u64 {

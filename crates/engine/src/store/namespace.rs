@@ -3,8 +3,8 @@
 //! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one set. For a
 //! *watched* selector, the store keeps the matching sets up to date. Each pair of a set and a watched selector is
 //! evaluated at most once, when the later of the two is added. A new set is evaluated only against the selectors that
-//! require one of its labels, and against those that require no particular label. In a namespace with many sets, a new
-//! selector is evaluated only against the sets that have the label that it requires.
+//! are indexed by one of its labels, and against those that require no particular label. In a namespace with many sets,
+//! a new selector is evaluated only against the sets that have the rarest of the labels that it requires.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -34,8 +34,8 @@ pub(super) struct Namespace {
     groups: BTreeMap<Id, Group>,
     watched: BTreeMap<SelectorId, Watched>,
     watched_ids: BTreeMap<Arc<Selector>, SelectorId>,
-    /// The watched selectors by the digest of a label that they require. `None` if a selector requires no particular
-    /// label.
+    /// The watched selectors by the digest of a label that they require, the rarest in this index so far: many selectors
+    /// of a namespace may have a label in common. `None` if a selector requires no particular label.
     by_label: BTreeSet<(Option<u64>, SelectorId)>,
     last_watched: SelectorId,
 }
@@ -59,6 +59,8 @@ struct Group {
 #[derive(Debug)]
 struct Watched {
     selector: Arc<Selector>,
+    /// The label under which the selector is indexed.
+    label: Option<u64>,
     /// A vector, because most selectors match one set. A `BTreeSet` of one set takes ten times the memory.
     groups: Vec<Id>,
     users: usize,
@@ -183,9 +185,10 @@ impl Namespace {
         for set in &groups {
             self.groups.entry(*set).or_default().matched_by.push(id);
         }
-        self.watched.insert(id, Watched { selector: Arc::clone(selector), groups, users: 1 });
+        let label = rarest(selector, |digest| self.selectors_by(Some(digest)));
+        self.by_label.insert((label, id));
+        self.watched.insert(id, Watched { selector: Arc::clone(selector), label, groups, users: 1 });
         self.watched_ids.insert(Arc::clone(selector), id);
-        self.by_label.insert((required_label(selector), id));
         id
     }
 
@@ -202,7 +205,7 @@ impl Namespace {
             return;
         };
         self.watched_ids.remove(&watched.selector);
-        self.by_label.remove(&(required_label(&watched.selector), id));
+        self.by_label.remove(&(watched.label, id));
         for set in &watched.groups {
             if let Some(group) = self.groups.get_mut(set) {
                 group.matched_by.retain(|other| *other != id);
@@ -282,21 +285,23 @@ impl Namespace {
     /// Returns the label sets that a selector may match: all sets that it matches, and in a namespace with many sets
     /// few that it does not match.
     fn candidate_sets(&self, selector: &Selector) -> Vec<Id> {
-        match (&self.sets_by_label, required_label(selector)) {
-            (Some(index), Some(digest)) => {
-                index.range((digest, Id::MIN)..=(digest, Id::MAX)).map(|(_, set)| *set).collect()
+        if let Some(index) = &self.sets_by_label {
+            let sets = |digest| index.range((digest, Id::MIN)..=(digest, Id::MAX)).map(|(_, set)| *set);
+            if let Some(digest) = rarest(selector, sets) {
+                return sets(digest).collect();
             }
-            _ => self.label_sets.iter().map(|(set, _)| set).collect(),
         }
+        self.label_sets.iter().map(|(set, _)| set).collect()
     }
 
     /// Returns the watched selectors that may match a label set: all selectors that match it, and few that do not.
     fn candidates(&self, labels: &LabelSet) -> impl Iterator<Item = SelectorId> {
         let digests = labels.iter().map(|label| Some(digest(label))).chain([None]);
-        digests.flat_map(|digest| {
-            let range = (digest, SelectorId::MIN)..=(digest, SelectorId::MAX);
-            self.by_label.range(range).map(|(_, id)| *id)
-        })
+        digests.flat_map(|digest| self.selectors_by(digest))
+    }
+
+    fn selectors_by(&self, label: Option<u64>) -> impl Iterator<Item = SelectorId> {
+        self.by_label.range((label, SelectorId::MIN)..=(label, SelectorId::MAX)).map(|(_, id)| *id)
     }
 
     fn acquire_requests(&mut self, requests: &Requests<'_>, strings: &mut Strings) -> Id {
@@ -319,8 +324,18 @@ impl Namespace {
     }
 }
 
-fn required_label(selector: &Selector) -> Option<u64> {
-    selector.required_label().map(digest)
+/// Returns the digest of the required label with the fewest entries, in time proportional to their number. `None` if the
+/// selector requires no particular label.
+fn rarest<I: Iterator>(selector: &Selector, entries: impl Fn(u64) -> I) -> Option<u64> {
+    let digests = selector.required_labels().map(digest);
+    let mut walks: Vec<_> = digests.map(|digest| (digest, entries(digest))).collect();
+    while !walks.is_empty() {
+        let ended = walks.iter_mut().find_map(|(digest, walk)| walk.next().is_none().then_some(*digest));
+        if ended.is_some() {
+            return ended;
+        }
+    }
+    None
 }
 
 /// Returns the digest of a label. A collision only adds a candidate.
@@ -382,6 +397,21 @@ mod tests {
     }
 
     #[test]
+    fn label_in_common_does_not_slow_down_selectors() {
+        let mut namespace = Namespace::default();
+        let watch = |n: u32| selector(&format!("all=of-them,app=web-{n}"));
+        let ids: Vec<_> = (0..100).map(|n| namespace.watch(&watch(n))).collect();
+        let mut strings = Strings::default();
+        let mut text = |text| strings.acquire(text);
+        let labels = LabelSet::new([(text("all"), text("of-them")), (text("app"), text("web-77"))]);
+        assert_eq!(namespace.candidates(&labels).collect::<Vec<_>>(), [ids[0], ids[77]]);
+        for id in ids {
+            namespace.unwatch(id);
+        }
+        assert!(namespace.by_label.is_empty() && namespace.is_empty());
+    }
+
+    #[test]
     fn selector_is_compared_with_few_of_many_label_sets() {
         let (mut namespace, mut strings) = (Namespace::default(), Strings::default());
         let names: Vec<_> = (0..500).map(|n| format!("app-{n}")).collect();
@@ -390,7 +420,7 @@ mod tests {
             let input = PodInput {
                 namespace: "shop",
                 name,
-                labels: &[("app".into(), name.as_str().into()), ("tier".into(), "web".into())],
+                labels: &[("app".into(), name.as_str().into()), ("all".into(), "of-them".into())],
                 terminating: false,
                 phase: Phase::Running,
                 start_time: None,
@@ -404,7 +434,9 @@ mod tests {
             namespace.put(entry, &mut strings);
         }
         assert_eq!(namespace.candidate_sets(&selector("app=app-77")), [sets[77]]);
-        assert_eq!(namespace.candidate_sets(&selector("tier=web,app!=app-77")), sets);
+        assert!(namespace.candidate_sets(&selector("all=of-them,z=absent")).is_empty());
+        assert_eq!(namespace.candidate_sets(&selector("all=of-them,app=app-77")), [sets[77]]);
+        assert_eq!(namespace.candidate_sets(&selector("all=of-them,app!=app-77")), sets);
         assert_eq!(namespace.candidate_sets(&selector("app!=app-77")), sets);
         for n in [3, 400] {
             namespace.watch(&selector(&format!("app=app-{n}")));

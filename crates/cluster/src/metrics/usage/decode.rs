@@ -99,7 +99,14 @@ impl Reader {
     /// Returns the decoded snapshot.
     pub(in crate::metrics) fn finish(self) -> Snapshot {
         let mut snapshot = self.snapshot;
+        // A set has a pair twice if a key is repeated.
         snapshot.by_label.sort_unstable();
+        snapshot.by_label.dedup();
+        if self.labels {
+            let pods = &snapshot.pods;
+            snapshot.by_set = (0..compact(pods.len())).collect();
+            snapshot.by_set.sort_by_key(|at| pods.get(super::index(*at)).map(|pod| pod.labels));
+        }
         snapshot.names.shrink_to_fit();
         snapshot.pods.shrink_to_fit();
         snapshot.containers.shrink_to_fit();

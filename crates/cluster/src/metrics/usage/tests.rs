@@ -50,13 +50,14 @@ fn selectors_see_decoded_labels_in_any_json_form() {
         {"metadata": {"name": "turned", "labels": { "tier":"a", "app":"web" }}},
         {"metadata": {"name": "escaped", "labels": {"a\u0070p": "\u0077eb"}}},
         {"metadata": {"name": "twice", "labels": {"app": "db", "app": "web"}}},
+        {"metadata": {"name": "equal", "labels": {"app": "web", "app": "web"}}},
         {"metadata": {"name": "not", "labels": {"app": "web", "app": "db"}}},
         {"metadata": {"name": "null", "labels": null}},
         {"metadata": {"name": "absent"}}]}"#;
     for size in [7, 64, list.len()] {
         let snapshot = Snapshot::read(list.chunks(size)).unwrap();
         assert!(snapshot.has_labels());
-        assert_eq!(selected(&snapshot, "app=web"), ["plain", "turned", "escaped", "twice"]);
+        assert_eq!(selected(&snapshot, "app=web"), ["plain", "turned", "escaped", "twice", "equal"]);
         assert_eq!(selected(&snapshot, "app in (web),tier"), ["plain", "turned"]);
         assert_eq!(selected(&snapshot, "app in (db,cache)"), ["not"]);
         assert_eq!(selected(&snapshot, "!app"), ["null", "absent"]);
@@ -75,6 +76,8 @@ fn equal_labels_are_stored_once_and_only_when_needed() {
     let snapshot = read(&json!(pods));
     assert_eq!(snapshot.label_sets.len(), 2);
     assert_eq!(selected(&snapshot, "hash=1,app=web").len(), 500);
+    let names: Vec<_> = snapshot.all().iter().map(|usage| usage.pod.to_string()).collect();
+    assert_eq!(selected(&snapshot, "app=web"), names);
     let mut reader = Reader::without_labels();
     for pod in &pods {
         reader.item(pod.to_string().as_bytes()).unwrap();
