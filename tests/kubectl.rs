@@ -431,7 +431,7 @@ async fn watch_prints_a_row_per_change() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = async || {
         let line = tokio::time::timeout(Duration::from_mins(1), lines.next_line()).await;
-        line.expect("no row within 20 s").unwrap().unwrap()
+        line.expect("no row within a minute").unwrap().unwrap()
     };
     assert!(next().await.starts_with("NAME"));
     assert!(next().await.contains("cpu: <unknown>/80%"));

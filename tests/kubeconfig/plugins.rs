@@ -110,7 +110,8 @@ async fn hanging_plugin_is_killed_and_named() {
     let clients = clients_within(&user_config, PluginLimits { alone: limit, interactive: limit });
     let started = Instant::now();
     let error = clients.log_in().await.unwrap_err();
-    assert!(started.elapsed() < Duration::from_mins(1));
+    // The default limit is a minute.
+    assert!(started.elapsed() < Duration::from_secs(30));
     assert!(
         matches!(&error, PluginError::TimedOut { command, .. } if command.ends_with("/plugin")),
         "{error}"
@@ -122,7 +123,7 @@ async fn hanging_plugin_is_killed_and_named() {
     let pid = folder.read("pid");
     let has_exited = || !std::path::Path::new(&format!("/proc/{}/cmdline", pid.trim())).exists();
     while cfg!(target_os = "linux") && !has_exited() {
-        assert!(started.elapsed() < Duration::from_mins(1), "the plugin is still running");
+        assert!(started.elapsed() < Duration::from_secs(30), "the plugin is still running");
         tokio::task::yield_now().await;
     }
 }

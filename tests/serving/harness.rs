@@ -28,8 +28,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum wait for a response, or for a condition that is normally met at once.
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// Maximum wait for a response, or for a condition that is normally met at once. Shorter than the time limit of a TLS
+/// handshake, after which the server closes a connection in any case.
+pub(crate) const SOON: Duration = Duration::from_secs(9);
 
 pub(crate) struct Harness {
     pub(crate) cluster: Cluster,
